@@ -93,13 +93,14 @@ impl RunnerManagerArgs {
     pub(crate) fn identity(&self, selectors: Selectors) -> Option<String> {
         if selectors.instance_name && self.instance_name.is_unknown()
             || selectors.instance_id && self.instance_id.is_unknown()
+            || selectors.username && self.username.is_unknown()
         {
             return None;
         }
         let host: HostPort = self.address.as_ref_option()?.parse().ok()?;
         let wrapper: WrapperAddress = self.wrapper_address.as_ref_option()?.parse().ok()?;
-        let (name, id) = (set(&self.instance_name), set(&self.instance_id));
-        Some(identity(&host, &wrapper, selectors, name.as_deref(), id.as_deref()))
+        let values = [set(&self.instance_name), set(&self.instance_id), set(&self.username)];
+        Some(identity(&host, &wrapper, selectors, values.each_ref().map(Option::as_deref)))
     }
 
     /// Its identity where no provider block is known.

@@ -88,8 +88,11 @@ impl Configured {
         self.ssh.ignores_host_keys()
     }
 
+    /// The user of a runner manager selects no host if the provider block has a user, which takes precedence.
     pub(crate) fn selectors(&self) -> Selectors {
-        self.connector.selectors()
+        let selectors = self.connector.selectors();
+        let has_user = self.ssh.login(None, None).username.is_some();
+        Selectors { username: selectors.username && !has_user, ..selectors }
     }
 
     /// The retry policy. Precedence: resource, provider block, default.

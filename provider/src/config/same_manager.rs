@@ -106,12 +106,28 @@ mod tests {
     }
 
     #[test]
+    fn user_in_the_command_is_part_of_the_identity() {
+        let managers = map(&[("a", json!({"username": "u+m1"})), ("b", json!({"username": "u+m2"}))]);
+        let equal = |ssh: &Json| {
+            let known = configured(ssh);
+            let identity = |key: &str| managers[key].as_ref_option().unwrap().identity(known.selectors());
+            identity("a") == identity("b")
+        };
+        let by_user = json!(["ssh", "{{username}}@{{host}}"]);
+        assert!(!equal(&json!({ "ssh_command": by_user })));
+        assert!(equal(&json!({ "ssh_command": by_user, "username": "deploy" })));
+        // Without a command the host decides nothing by the user: two users of one host are one wrapper.
+        assert!(equal(&json!({})));
+    }
+
+    #[test]
     fn unknown_values_are_not_compared() {
         let by_id = json!({ "ssh_command": ["session", "{{instance_id}}"] });
         for (ssh, unknown) in [
             (&by_id, (|it| it.instance_id = Value::Unknown) as fn(&mut RunnerManagerArgs)),
             (&json!({}), |it| it.address = Value::Unknown),
             (&json!({}), |it| it.username = Value::Unknown),
+            (&json!({ "ssh_command": ["ssh", "{{username}}@{{host}}"] }), |it| it.username = Value::Unknown),
         ] {
             let mut managers = map(&[("a", json!({})), ("b", json!({}))]);
             for manager in managers.values_mut() {

@@ -74,6 +74,7 @@ pub struct AgentSource {
 pub(crate) struct Selectors {
     pub(crate) instance_name: bool,
     pub(crate) instance_id: bool,
+    pub(crate) username: bool,
 }
 
 /// The host and wrapper that a connection reaches, in one notation. Equal texts are the same wrapper.
@@ -81,11 +82,14 @@ pub(crate) fn identity(
     address: &HostPort,
     wrapper: &WrapperAddress,
     selectors: Selectors,
-    instance_name: Option<&str>,
-    instance_id: Option<&str>,
+    [instance_name, instance_id, username]: [Option<&str>; 3],
 ) -> String {
     let mut identity = format!("{} {wrapper}", address.canonical());
-    let used = [(selectors.instance_name, instance_name), (selectors.instance_id, instance_id)];
+    let used = [
+        (selectors.instance_name, instance_name),
+        (selectors.instance_id, instance_id),
+        (selectors.username, username),
+    ];
     for (_, value) in used.iter().filter(|(is_used, _)| *is_used) {
         identity += &format!(" {:?}", value.unwrap_or_default());
     }
@@ -95,8 +99,9 @@ pub(crate) fn identity(
 impl Target {
     /// Identifies the wrapper among those of this process.
     pub(super) fn identity(&self, selectors: Selectors) -> String {
-        let id = self.instance_id.as_deref();
-        identity(&self.address, &self.wrapper_address, selectors, Some(&self.instance_name), id)
+        let values =
+            [Some(&*self.instance_name), self.instance_id.as_deref(), self.login.username.as_deref()];
+        identity(&self.address, &self.wrapper_address, selectors, values)
     }
 
     pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
@@ -118,7 +123,7 @@ mod tests {
 
     fn of(address: &str, selectors: Selectors, id: Option<&str>) -> String {
         let (address, wrapper) = (address.parse().unwrap(), "unix:///w.sock".parse().unwrap());
-        identity(&address, &wrapper, selectors, Some("m1"), id)
+        identity(&address, &wrapper, selectors, [Some("m1"), id, Some("deploy")])
     }
 
     #[test]

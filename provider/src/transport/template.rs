@@ -76,6 +76,7 @@ pub(crate) fn selectors(strategy: &Strategy) -> Selectors {
     Selectors {
         instance_name: template.contains("instance_name"),
         instance_id: template.contains("instance_id"),
+        username: template.contains("username"),
     }
 }
 

@@ -112,26 +112,34 @@ fn moved_drain_of_replaced_instance_is_refused() {
 
 /// The command of the connection selects the host by the instance, and the addresses say nothing.
 #[test]
-fn managers_of_one_address_differ_by_the_instance_of_their_command() {
+fn managers_of_one_address_differ_by_the_values_in_their_command() {
     let address = Address::new();
-    let manager = |instance: &str| {
+    let manager = |number: u8| {
         let mut manager = address.manager.clone();
-        manager["instance_id"] = json!(instance);
+        manager["instance_id"] = json!(format!("i-{number}"));
+        manager["username"] = json!(format!("deploy+m{number}"));
         manager
     };
-    let plan = |command: &[&str]| {
+    let plan_with = |ssh: Json| {
         let main = json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-            "provider": { "grit": { "ssh": { "ssh_command": command } } },
+            "provider": { "grit": { "ssh": ssh } },
             "resource": {
-                "grit_runner_health": { "new": { "runner_managers": { "m": manager("i-2") } } },
-                "grit_runner_shutdown": { "old": { "runner_managers": { "m": manager("i-1") } } },
+                "grit_runner_health": { "new": { "runner_managers": { "m": manager(2) } } },
+                "grit_runner_shutdown": { "old": { "runner_managers": { "m": manager(1) } } },
             },
         });
         address.workspace.write("main.tf.json", &main.to_string()).unwrap();
         address.workspace.plan().unwrap()
     };
+    let plan = |command: &[&str]| plan_with(json!({ "ssh_command": command }));
     plan(&["session", "--target", "{{instance_id}}"]).succeeded();
-    let refused = plan(&["ssh", "{{host}}"]).failed();
-    assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager that it keeps");
+    plan(&["ssh", "{{username}}@{{host}}"]).succeeded();
+    let fixed = ["ssh", "{{username}}@{{host}}"];
+    for refused in
+        [plan(&["ssh", "{{host}}"]), plan_with(json!({ "ssh_command": fixed, "username": "deploy" }))]
+    {
+        let refused = refused.failed();
+        assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager that it keeps");
+    }
 }
