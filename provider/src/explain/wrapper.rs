@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     duration::human,
-    transport::{ConnectionMethod, Route, TransportError},
+    transport::{ConnectionMethod, Route, TransportError, WrapperAddress},
 };
 
 const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper listens on.";
@@ -37,7 +37,15 @@ pub(super) fn closed(route: &Route) -> Explained {
         Code::ConnectFailed,
         "Wrapper closed the connection",
         format!("{}, but the wrapper at {} closed the connection.", login_succeeded(route), route.wrapper),
-        "The wrapper exited or restarted, or this user has reached its connection limit. Check the log of the wrapper on the host.",
+        match route.wrapper {
+            WrapperAddress::Unix(_) => {
+                "The wrapper exited or restarted, or this user has reached its connection limit. Check the log of the wrapper on the host."
+            }
+            WrapperAddress::Tcp(_) => {
+                "The wrapper exited or restarted, or this is an address of its HTTP server (`--http-listen`) instead of gRPC (`--grpc-listen`). Check \
+                 `wrapper_address` and the log of the wrapper on the host."
+            }
+        },
     )
 }
 
@@ -90,4 +98,19 @@ pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Rou
         ),
     };
     Explained::new(kind, summary, happened, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_tcp_connection_may_be_one_to_the_http_server() {
+        let steps = |address: &str| {
+            let wrapper = address.parse().unwrap();
+            closed(&Route { wrapper, ..Route::example(ConnectionMethod::Direct) }).next_step
+        };
+        assert!(steps("tcp://127.0.0.1:9402").contains("--http-listen"));
+        assert!(!steps("unix:///run/w.sock").contains("--http-listen"));
+    }
 }

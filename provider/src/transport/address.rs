@@ -131,13 +131,11 @@ pub enum AddressError {
         "the host in {address:?} {problem}; write host, host:port or [IPv6]:port, without user, scheme or path"
     )]
     BadHost { address: String, problem: &'static str },
-    #[error(
-        "{0:?} is not a valid wrapper address; write unix:///path/to/socket, unix:path, tcp://host:port or host:port"
-    )]
+    #[error("{0:?} is not a valid wrapper address; write unix:///path/to/socket or tcp://host:port")]
     NotAWrapperAddress(String),
-    #[error("{0:?} has no socket path; write unix:///path/to/socket or unix:path")]
+    #[error("{0:?} has no socket path; write unix:///path/to/socket")]
     NoSocket(String),
-    #[error("the socket path in {address:?} {problem}; write unix:///path/to/socket or unix:path")]
+    #[error("the socket path in {address:?} {problem}; write unix:///path/to/socket")]
     BadSocket { address: String, problem: &'static str },
     #[error(
         "the socket path in {address:?} has {bytes} bytes; Linux limits the path of a socket to {MAX_SOCKET_PATH} bytes: configure the wrapper to listen \

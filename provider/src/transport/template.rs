@@ -52,7 +52,7 @@ fn wrapper_tcp(target: &Target) -> Option<&HostPort> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TemplateError {
     #[error(
-        "the program is missing; write a list such as [\"ssh\", \"-W\", \"{{{{host}}}}:{{{{port}}}}\", \"bastion\"]"
+        "the program is missing; write a list such as [\"ssh\", \"-W\", \"[{{{{host}}}}]:{{{{port}}}}\", \"bastion\"]"
     )]
     Empty,
     #[error("unknown placeholder {name:?}; valid names: {}", PLACEHOLDERS.map(|(name, _)| name).join(", "))]
