@@ -179,6 +179,7 @@ impl<C: Callbacks> Task<C> {
                 }
                 Wake::WriteState => {
                     self.save_state().await;
+                    self.publish();
                     continue;
                 }
                 Wake::CheckStateFile => {
@@ -434,7 +435,8 @@ impl<C: Callbacks> Task<C> {
 
     /// A failed write is retried later.
     async fn save_state(&mut self) {
-        let _retried = self.writer.save(SAVE_LIMIT, self.saved()).await;
+        let saved = self.writer.save(SAVE_LIMIT, self.saved()).await;
+        self.supervision.save_error = saved.err().map(|error| Arc::from(error.to_string()));
     }
 
     fn saved(&self) -> Saved {

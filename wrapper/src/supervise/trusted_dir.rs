@@ -9,14 +9,17 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read, Write},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdir, open, openat,
-        renameat, statat, unlinkat,
+        AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fallocate, fchmod, fchown, fstat,
+        mkdir, open, openat, renameat, statat, unlinkat,
     },
     io::Errno,
     process::geteuid,
@@ -27,6 +30,9 @@ use crate::supervise::log_key as key;
 
 /// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
+
+/// The space after the text of a file that is reserved for a longer text.
+const RESERVE: u64 = 16 * 1024;
 
 /// An open directory: its files are found even if its path was changed.
 #[derive(Debug)]
@@ -94,20 +100,16 @@ impl TrustedDir {
     /// The content of a file; `None` if it does not exist.
     /// Fails with a next step if other users could have written the file.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
-        // Without this flag, opening a FIFO would wait for its writer.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let descriptor = match openat(&self.descriptor, name, flags, Mode::empty()) {
-            Ok(descriptor) => descriptor,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(self.explain(name, errno)),
+        let (mut file, _) = match self.open(name, OFlags::RDONLY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
         };
-        check_file(&self.path.join(name), &fstat(&descriptor)?)?;
         let mut text = Vec::new();
-        File::from(descriptor).read_to_end(&mut text)?;
+        file.read_to_end(&mut text)?;
         Ok(Some(text))
     }
 
-    /// Replaces or creates a file atomically. `fresh` is its name until it is complete.
+    /// Replaces or creates a file atomically, with a reserve for [`TrustedDir::overwrite`]. `fresh` is its name until it is complete.
     /// After an error, the file is unchanged.
     pub(crate) fn replace(&self, name: &OsStr, fresh: &OsStr, text: &[u8]) -> io::Result<FileId> {
         let create = || {
@@ -125,6 +127,10 @@ impl TrustedDir {
         let mut file = File::from(descriptor);
         let mut write = || -> io::Result<FileId> {
             file.write_all(text)?;
+            let space = text.len() as u64 + RESERVE;
+            if let Err(errno) = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, space) {
+                debug!({ key::ERROR } = %errno, "cannot reserve space for later writes of the state file");
+            }
             let id = FileId::new(&fstat(&file)?);
             renameat(&self.descriptor, fresh, &self.descriptor, name)?;
             Ok(id)
@@ -135,18 +141,29 @@ impl TrustedDir {
         })
     }
 
+    /// Overwrites a file where it is, within the space that it has, so that this works on a full disk. Line feeds follow the text.
+    /// If the space is too small, this is an error, and the file is unchanged.
+    pub(crate) fn overwrite(&self, name: &OsStr, text: &[u8]) -> io::Result<FileId> {
+        /// The unit of `st_blocks`.
+        const BLOCK: u64 = 512;
+        let (file, stat) = self.open(name, OFlags::WRONLY)?;
+        let mut text = text.to_vec();
+        // The length stays the same, or grows: a reader never finds the end of the earlier text.
+        text.resize(text.len().max(usize::try_from(stat.st_size).unwrap_or_default()), b'\n');
+        if text.len() as u64 > u64::try_from(stat.st_blocks).unwrap_or_default() * BLOCK {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.write_all_at(&text, 0)?;
+        Ok(FileId::new(&stat))
+    }
+
     /// Opens a file for reading and writing; creates it if necessary. Only its owner can open it.
     pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let descriptor =
-            openat(&self.descriptor, name, flags, mode).map_err(|errno| self.explain(name, errno))?;
-        let stat = fstat(&descriptor)?;
-        check_file(&self.path.join(name), &stat)?;
+        let (file, stat) = self.open(name, OFlags::RDWR | OFlags::CREATE)?;
         if stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 != 0 {
-            fchmod(&descriptor, mode)?;
+            fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         }
-        Ok(File::from(descriptor))
+        Ok(file)
     }
 
     /// The identity of the file with this name; `None` if it does not exist.
@@ -171,6 +188,17 @@ impl TrustedDir {
         let here = fstat(&self.descriptor).map(|stat| FileId::new(&stat));
         let there = rustix::fs::stat(&self.path).map(|stat| FileId::new(&stat));
         matches!((here, there), (Ok(here), Ok(there)) if here == there)
+    }
+
+    /// Opens a file without following links, and checks that no other user could have written it.
+    fn open(&self, name: &OsStr, how: OFlags) -> io::Result<(File, Stat)> {
+        // Without NONBLOCK, opening a FIFO would wait for another process.
+        let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = openat(&self.descriptor, name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| self.explain(name, errno))?;
+        let stat = fstat(&descriptor)?;
+        check_file(&self.path.join(name), &stat)?;
+        Ok((File::from(descriptor), stat))
     }
 
     fn explain(&self, name: &OsStr, errno: Errno) -> io::Error {

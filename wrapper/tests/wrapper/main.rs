@@ -34,6 +34,7 @@ mod reflection;
 mod resource_limits;
 mod signals;
 mod sockets;
+mod state_disk;
 mod state_file;
 mod stop_races;
 mod support;

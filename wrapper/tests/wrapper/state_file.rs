@@ -160,7 +160,19 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     fs::create_dir(&in_the_way).unwrap();
     first.client().await.graceful().await;
     first.recorded("ready QUIT").await;
+    let reasons = async || {
+        let status = first.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        status.health.unwrap().reasons.join("; ")
+    };
+    let unsaved = "the state file cannot be written: Is a directory";
+    let found = reasons().await;
+    assert!(found.contains(unsaved) && found.contains("the drain would be lost"), "{found}");
     fs::remove_dir(&in_the_way).unwrap();
+    eventually("the reason is gone", async || {
+        let found = reasons().await;
+        if found.contains(unsaved) { Err(found) } else { Ok(()) }
+    })
+    .await;
     let written = "state file writable again";
     eventually(written, async || {
         let log = first.read("log");

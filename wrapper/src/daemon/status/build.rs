@@ -32,6 +32,11 @@ impl Status {
         health.reasons.extend(refused.map(|refused| {
             format!("{} cannot be sent to the runner, trying again: {}", refused.signal, refused.error)
         }));
+        if let (State::Stopping { .. }, Some(error)) = (state, &supervision.save_error) {
+            health.reasons.push(format!(
+                "the state file cannot be written: {error}; the drain would be lost with the wrapper"
+            ));
+        }
         health.reasons.extend(supervision.left_runner.map(left_runner));
         let child = state.child();
         Self {

@@ -1,9 +1,10 @@
 //! The state file, for the next wrapper if this one is killed: the child, and the requests for it.
 //!
-//! It is one small file, which is replaced atomically before each step that it describes. A wrapper that exits normally removes it, so an
-//! existing file means that its wrapper was killed: the next wrapper adopts the child and continues a drain. It contains the headers of
-//! callbacks, so only the wrapper's user can read it. It is not synced to disk: a reboot ends the runner anyway, and an empty file counts
-//! as no file. [`crate::supervise::trusted_dir`] ensures that no other user has written it.
+//! It is one small file, which is replaced atomically before each step that it describes. On a full disk it is overwritten, in space that was
+//! reserved before. A wrapper that exits normally removes it, so an existing file means that its wrapper was killed: the next wrapper adopts
+//! the child and continues a drain. It contains the headers of callbacks, so only the wrapper's user can read it. It is not synced to disk: a
+//! reboot ends the runner anyway, and an empty file counts as no file. [`crate::supervise::trusted_dir`] ensures that no other user has
+//! written it.
 
 mod adoption;
 mod format;
@@ -34,7 +35,7 @@ use crate::supervise::log_key as key;
 
 /// The state file. Each call can block as long as the disk does.
 pub trait StateStorage: Send + 'static {
-    /// Replaces the file atomically.
+    /// Replaces the file atomically, or overwrites it if the disk is full.
     /// After an error, the file is unchanged.
     fn write(&mut self, saved: &Saved) -> io::Result<()>;
 
@@ -158,7 +159,18 @@ impl StateStorage for Store {
         }
         let mut fresh = self.name.clone();
         fresh.push(".new");
-        self.written = Some(self.folder.replace(&self.name, &fresh, &serde_json::to_vec(saved)?)?);
+        let text = serde_json::to_vec(saved)?;
+        let written = self.folder.replace(&self.name, &fresh, &text).or_else(|error| {
+            if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                return Err(error);
+            }
+            let overwritten = self.folder.overwrite(&self.name, &text).map_err(|other| {
+                io::Error::new(error.kind(), format!("{error}; the previous file cannot be overwritten: {other}"))
+            })?;
+            warn!({ key::ERROR } = %error, "the disk of the state file is full; the previous file was overwritten");
+            Ok(overwritten)
+        });
+        self.written = Some(written?);
         Ok(())
     }
 

@@ -122,3 +122,20 @@ fn planted_temporary_file_is_not_written() {
     assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
     assert!(!fs::symlink_metadata(path(STATE)).unwrap().is_symlink());
 }
+
+#[test]
+fn file_is_overwritten_within_its_space_only() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join(STATE);
+    let folder = TrustedDir::of(&path).unwrap();
+    let name = OsStr::new(STATE);
+    let id = folder.replace(name, OsStr::new("new"), &[b'a'; 100]).unwrap();
+    for length in [10, 5000, 200] {
+        assert_eq!(folder.overwrite(name, &vec![b'b'; length]).unwrap(), id);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.len() >= 100 && text.trim_end() == "b".repeat(length), "{length}: {text}");
+    }
+    let before = fs::read(&path).unwrap();
+    let refused = folder.overwrite(name, &vec![b'c'; 1_000_000]).unwrap_err();
+    assert_eq!((refused.kind(), fs::read(&path).unwrap()), (io::ErrorKind::StorageFull, before));
+}

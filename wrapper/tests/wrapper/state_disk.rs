@@ -1,0 +1,78 @@
+//! The file system of the state file is full, and then the wrapper is killed.
+
+use std::{fs, io::Write, path::PathBuf, process::Command, time::Duration};
+
+use grit_proto::wrapper_v1::{DrainRequest, GetStatusRequest, State, Status};
+use grit_testkit::not_covered;
+use rustix::process::Signal;
+
+use crate::{
+    adoption::runners,
+    support::{Start, Wrapper, is_root},
+};
+
+/// A wrapper with its state file on a small file system, which only its own mount namespace has. `None`: such a file system cannot be mounted.
+async fn on_own_disk() -> Option<Wrapper> {
+    const MOUNT: &str = r#"mount -t tmpfs -o size=128k,mode=755 tmpfs "$0" && exec "$@""#;
+    let start = Start::new();
+    let disk = start.folder_path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let through = ["unshare", "--mount", "sh", "-c", MOUNT, disk.to_str().unwrap()];
+    let is_possible = is_root()
+        && Command::new(through[0])
+            .args(&through[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success());
+    if !is_possible {
+        not_covered("a state file on a full disk", "only root may mount a file system here");
+        return None;
+    }
+    let wrapper = supervise(start.through(&through));
+    wrapper.child_ready().await;
+    Some(wrapper)
+}
+
+fn supervise(start: Start) -> Wrapper {
+    let state = format!("--state-file={}", start.folder_path().join("disk/state").display());
+    start.flags(&["--start-grace=0s", &state]).child(&["--ignore-quit"])
+}
+
+/// The directory with the state file, as the runner sees it.
+fn disk(wrapper: &Wrapper) -> PathBuf {
+    let runner = runners(wrapper.folder.path())[0];
+    PathBuf::from(format!("/proc/{runner}/root{}/disk", wrapper.folder.path().display()))
+}
+
+async fn drain(wrapper: &Wrapper, deadline: Duration) {
+    let deadline = Some(deadline.try_into().unwrap());
+    let request = DrainRequest { id: "deploy-9".to_owned(), deadline, ..DrainRequest::default() };
+    wrapper.v1_client().await.drain(request).await.unwrap();
+    wrapper.recorded("ready QUIT").await;
+}
+
+async fn status(wrapper: &Wrapper) -> Status {
+    wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+/// Kills the wrapper, and starts the next one, which sees the same file systems.
+async fn killed_and_again(mut wrapper: Wrapper) -> Wrapper {
+    let mounts = format!("--mount=/proc/{}/ns/mnt", runners(wrapper.folder.path())[0]);
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+    supervise(Start::again(wrapper.into_folder()).through(&["nsenter", &mounts]))
+}
+
+#[tokio::test]
+async fn drain_on_full_disk_survives_wrapper_kill() {
+    let Some(first) = on_own_disk().await else { return };
+    let fill = disk(&first).join("fill");
+    let mut file = fs::File::create(&fill).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    drain(&first, Duration::from_secs(3600)).await;
+    let second = killed_and_again(first).await;
+    let found = status(&second).await;
+    assert_eq!(found.state(), State::Draining, "{found:?}");
+    let drain = found.drain.unwrap();
+    assert!(drain.id == "deploy-9" && drain.deadline.is_some(), "{drain:?}");
+}
