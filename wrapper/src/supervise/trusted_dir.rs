@@ -157,9 +157,15 @@ impl TrustedDir {
         Ok(FileId::new(&stat))
     }
 
-    /// Opens a file for reading and writing; creates it if necessary. Only its owner can open it.
+    /// Opens a file for reading and writing; creates it if necessary. Only its owner can open it. On a read-only file system, opens an
+    /// existing file for reading: that is enough to lock it.
     pub(crate) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
-        let (file, stat) = self.open(name, OFlags::RDWR | OFlags::CREATE)?;
+        let (file, stat) = match self.open(name, OFlags::RDWR | OFlags::CREATE) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem && self.find(name)?.is_some() => {
+                self.open(name, OFlags::RDONLY)?
+            }
+            opened => opened?,
+        };
         if stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 != 0 {
             fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         }

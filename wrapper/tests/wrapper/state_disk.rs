@@ -1,8 +1,11 @@
-//! The file system of the state file is full, and then the wrapper is killed.
+//! The file system of the state file is full or read-only, and then the wrapper is killed.
 
 use std::{fs, io::Write, path::PathBuf, process::Command, time::Duration};
 
-use grit_proto::wrapper_v1::{DrainRequest, GetStatusRequest, State, Status};
+use grit_proto::{
+    runner_wrapper,
+    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State, Status},
+};
 use grit_testkit::not_covered;
 use rustix::process::Signal;
 
@@ -25,7 +28,7 @@ async fn on_own_disk() -> Option<Wrapper> {
             .status()
             .is_ok_and(|status| status.success());
     if !is_possible {
-        not_covered("a state file on a full disk", "only root may mount a file system here");
+        not_covered("a state file on a full or read-only disk", "only root may mount a file system here");
         return None;
     }
     let wrapper = supervise(start.through(&through));
@@ -55,12 +58,15 @@ async fn status(wrapper: &Wrapper) -> Status {
     wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner()
 }
 
-/// Kills the wrapper, and starts the next one, which sees the same file systems.
-async fn killed_and_again(mut wrapper: Wrapper) -> Wrapper {
+/// Kills the wrapper, mounts the file system again with these options, and starts the next wrapper, which sees the same file systems.
+async fn killed_and_again(mut wrapper: Wrapper, options: &str) -> Wrapper {
     let mounts = format!("--mount=/proc/{}/ns/mnt", runners(wrapper.folder.path())[0]);
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
-    supervise(Start::again(wrapper.into_folder()).through(&["nsenter", &mounts]))
+    let disk = wrapper.path("disk");
+    let remount = ["nsenter", &mounts, "mount", "-o", &format!("remount,{options}"), disk.to_str().unwrap()];
+    assert!(Command::new(remount[0]).args(&remount[1..]).status().unwrap().success());
+    supervise(Start::again(wrapper.into_folder()).through(&remount[..2]))
 }
 
 #[tokio::test]
@@ -70,9 +76,27 @@ async fn drain_on_full_disk_survives_wrapper_kill() {
     let mut file = fs::File::create(&fill).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     drain(&first, Duration::from_secs(3600)).await;
-    let second = killed_and_again(first).await;
+    let second = killed_and_again(first, "rw").await;
     let found = status(&second).await;
     assert_eq!(found.state(), State::Draining, "{found:?}");
     let drain = found.drain.unwrap();
     assert!(drain.id == "deploy-9" && drain.deadline.is_some(), "{drain:?}");
+}
+
+#[tokio::test]
+async fn read_only_disk_does_not_prevent_adoption() {
+    let Some(first) = on_own_disk().await else { return };
+    drain(&first, Duration::from_secs(2)).await;
+    let second = killed_and_again(first, "ro").await;
+    let found = status(&second).await;
+    assert_eq!(found.drain.clone().unwrap().id, "deploy-9", "{found:?}");
+    second.client().await.becomes(runner_wrapper::Status::Stopped).await;
+    assert!(second.record().ends_with("TERM"), "{}", second.record());
+    second.logged("cannot write state file").await;
+
+    // A runner whose start cannot be saved is not started.
+    second.v1_client().await.start(StartRequest {}).await.unwrap();
+    let reason = status(&second).await.failure_reason;
+    assert!(reason.contains("the next wrapper could start a second runner"), "{reason}");
+    assert_eq!(second.record().matches("ready").count(), 1, "{}", second.record());
 }
