@@ -27,8 +27,8 @@ pub(super) enum Event {
     Exited(Exit),
     /// The kernel refused to send this signal.
     SignalRefused(Signal, Arc<str>),
-    /// Time has passed, or the child handles SIGQUIT now. [`Supervision::due`](super::state::Supervision::due) is the next instant at which time
-    /// matters.
+    /// Time has passed, the child handles SIGQUIT now, or an observation has changed.
+    /// [`Supervision::due`](super::state::Supervision::due) is the next instant at which time matters.
     Tick,
     /// A request to stop the child.
     Stop(Stop),

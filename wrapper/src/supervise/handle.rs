@@ -81,6 +81,11 @@ impl Handle {
         self.send(|reply| Command::Event(Event::Reload, reply)).await
     }
 
+    /// Makes the supervisor read the observation of the child, which has changed. Has no effect while the queue is full: repeat it.
+    pub fn observe(&self) {
+        let _repeated = self.commands.try_send(Command::Event(Event::Tick, oneshot::channel().0));
+    }
+
     /// Stops the child, and then ends the supervisor's task.
     pub async fn leave(&self, stop: Stop) -> Result<Answer, HandleError> {
         self.send(|reply| Command::Event(Event::Leave(stop), reply)).await

@@ -46,7 +46,9 @@ impl Observer {
         let seen = (self.observe)(child);
         let logged = self.logged.filter(|(of, _)| *of == child).map(|(_, logged)| logged).unwrap_or_default();
         Observation {
-            aborts_jobs: seen.aborts_jobs || logged.abort,
+            aborts_jobs: seen.aborts_jobs
+                || logged.abort
+                || state.stop().is_some_and(|stop| stop.aborts_jobs),
             lost_results: logged.lost_result,
             ..seen
         }

@@ -25,6 +25,8 @@ pub struct Stop {
     pub callbacks: Vec<Callback>,
     /// The callbacks that succeeded, or failed after all retries.
     pub finished_callbacks: Vec<Callback>,
+    /// The child was seen to abort its jobs during the graceful stop.
+    pub aborts_jobs: bool,
     /// `None` while the stop is in progress.
     pub outcome: Option<StopOutcome>,
 }
@@ -90,6 +92,7 @@ impl Stop {
             deadline: None,
             callbacks: Vec::new(),
             finished_callbacks: Vec::new(),
+            aborts_jobs: false,
             outcome: None,
         }
     }

@@ -52,7 +52,11 @@ impl Supervision {
     /// The transition of this supervision on `event`.
     pub(super) fn on(mut self, event: Event, mut context: Context<'_>) -> Step {
         let now = context.now;
-        let state = mem::replace(&mut self.state, State::Idle);
+        let mut state = mem::replace(&mut self.state, State::Idle);
+        if let State::Stopping { stop, .. } = &mut state {
+            // For the next wrapper.
+            stop.aborts_jobs |= context.observation.aborts_jobs;
+        }
         self.leaving |= matches!(event, Event::Leave(_));
         self.left_runner = context.observation.left_runner;
         let child = state.child();

@@ -8,7 +8,10 @@ use grit_proto::wrapper_v1::{
 use rustix::process::{Signal, kill_process};
 use tonic::transport::Channel;
 
-use crate::support::{Start, Wrapper, eventually, pid};
+use crate::{
+    health_levels::{Runner, VERSION},
+    support::{Start, Wrapper, eventually, pid},
+};
 
 /// Has jobs for as long as the file `jobs` exists. Its messages are GitLab Runner's.
 const RUNNER: &str = r#"
@@ -89,6 +92,34 @@ async fn sigterm_to_adopted_runner_is_found_in_the_log() {
     let second = supervise(Start::again(first.into_folder()));
     let mut client = second.v1_client().await;
     kill_process(pid(runner), Signal::TERM).unwrap();
+    let status = ended(&mut client).await;
+    // Older kernels do not report the exit code of an adopted runner.
+    assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
+}
+
+/// The runner has closed its HTTP server before the next wrapper starts, and its log does not show the abort.
+#[tokio::test]
+async fn abort_that_a_killed_wrapper_has_seen_is_not_forgotten() {
+    let metrics = Runner::new().await;
+    let page = "gitlab_runner_process_state_info{state=\"forceful-shutdown\"} 1\n";
+    metrics.says("/metrics", 200, &(VERSION.to_owned() + page));
+    let (mut first, mut client) = with_jobs(Start::new().env("LISTEN_ADDRESS", &metrics.address)).await;
+    drain(&mut client).await;
+    eventually("the abort is saved", async || {
+        let state = first.read("w.sock.state");
+        if state.contains(r#""aborts_jobs":true"#) { Ok(()) } else { Err(state) }
+    })
+    .await;
+    let runner = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = supervise(Start::again(first.into_folder()));
+    let mut client = second.v1_client().await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    let reasons = status.health.unwrap().reasons.join("; ");
+    assert!(reasons.contains("the runner aborts its jobs"), "{reasons}");
+    std::fs::remove_file(second.path("jobs")).unwrap();
+    kill_process(pid(runner), Signal::QUIT).unwrap();
     let status = ended(&mut client).await;
     // Older kernels do not report the exit code of an adopted runner.
     assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");

@@ -145,11 +145,11 @@ impl Health {
                 none("the runner is starting and has not been probed yet")
             }
             State::Running { .. } => none("the runner has not been probed yet"),
-            State::Stopping { child, phase, .. } => {
+            State::Stopping { child, stop, phase } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
                 let (reason, aborts_jobs) = match phase {
                     Phase::Holding { .. } | Phase::Draining { .. } => {
-                        (drain_reason(phase, known.quit_problem), known.aborts_jobs)
+                        (drain_reason(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
                     }
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
                         ("the runner is being stopped forcefully: its jobs are aborted", false)

@@ -118,6 +118,9 @@ impl Prober {
                     "health level changed"
                 );
             }
+            if health.aborts_jobs && now.state.stop().is_some_and(|stop| !stop.aborts_jobs) {
+                supervisor.observe();
+            }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
                 () = pause(&now, &health, self.settings.interval) => {}

@@ -83,6 +83,8 @@ pub(super) struct SavedStop {
     pub(super) quit_sent_at: Option<u64>,
     /// When the process group is killed; only after SIGTERM was sent.
     pub(super) kill_at: Option<u64>,
+    #[serde(default)]
+    aborts_jobs: bool,
     /// The end of the child, after it.
     pub(super) end: Option<End>,
     outcome: Option<StopOutcome>,
@@ -182,6 +184,7 @@ impl SavedStop {
             finished_callbacks: save(&stop.finished_callbacks),
             quit_sent_at: quit_sent_at.map(|sent| times::millis(clocks, sent)),
             kill_at,
+            aborts_jobs: stop.aborts_jobs,
             end: match state {
                 State::Exited { end, .. } => Some(end.clone()),
                 _ => None,
@@ -221,6 +224,7 @@ impl SavedStop {
             deadline: self.deadline.map(|deadline| times.moment(deadline)),
             callbacks: restore(&self.callbacks),
             finished_callbacks: restore(&self.finished_callbacks),
+            aborts_jobs: self.aborts_jobs,
             outcome: self.outcome,
         }
     }
