@@ -264,6 +264,7 @@ fn spawner(settings: &Settings, command: CommandLine, state_file: Option<&Path>)
         with_barrier: true,
         outer_marker: Some(env::var(MARKER_VARIABLE).unwrap_or_default()),
         output: Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()),
+        adopted_output: None,
     }
 }
 

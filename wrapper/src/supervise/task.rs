@@ -154,6 +154,9 @@ impl<C: Callbacks> Task<C> {
     /// Dropping this future does not stop the child.
     pub async fn run(mut self) -> Outcome {
         if self.is_restored {
+            if let Some(child) = &self.child {
+                self.spawner.adopt(child.identity()).await;
+            }
             self.save_state().await;
         }
         loop {

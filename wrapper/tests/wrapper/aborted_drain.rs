@@ -97,6 +97,44 @@ async fn sigterm_to_adopted_runner_is_found_in_the_log() {
     assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
 }
 
+/// The message is in the log before the next wrapper starts, or in a file that log rotation has renamed.
+#[tokio::test]
+async fn abort_between_two_wrappers_or_in_rotated_log_is_found() {
+    let runner = r#"trap : QUIT
+        trap 'echo "WARNING: Starting forceful shutdown" >&2; until test -e "$0"; do sleep 0.02; done; exit 0' TERM
+        echo "the runner is ready" >&2
+        while :; do sleep 0.02; done"#;
+    for is_rotated in [false, true] {
+        let supervise = |start: Start| {
+            let end = start.folder_path().join("end");
+            start.flags(&["--start-grace=0s"]).command(&["sh", "-c", runner, end.to_str().unwrap()])
+        };
+        let mut first = supervise(Start::new());
+        first.logged("the runner is ready").await;
+        drain(&mut first.v1_client().await).await;
+        let runner = first.child_pid();
+        first.signal(Signal::KILL);
+        first.ended().await;
+        if is_rotated {
+            std::fs::rename(first.path("log"), first.path("log.1")).unwrap();
+        } else {
+            kill_process(pid(runner), Signal::TERM).unwrap();
+            first.logged("Starting forceful shutdown").await;
+        }
+        let second = supervise(Start::again(first.into_folder()));
+        let mut client = second.v1_client().await;
+        if is_rotated {
+            // The wrapper has found the log.
+            client.get_status(GetStatusRequest {}).await.unwrap();
+            kill_process(pid(runner), Signal::TERM).unwrap();
+        }
+        std::fs::write(second.path("end"), "").unwrap();
+        let status = ended(&mut client).await;
+        // Older kernels do not report the exit code of an adopted runner.
+        assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");
+    }
+}
+
 /// The runner has closed its HTTP server before the next wrapper starts, and its log does not show the abort.
 #[tokio::test]
 async fn abort_that_a_killed_wrapper_has_seen_is_not_forgotten() {

@@ -9,6 +9,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{marker::Marker, stat::Process};
+use crate::supervise::output::LogStart;
 
 /// A unique process: PIDs are reused, but not with the same start time in the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct Origin {
     /// PIDs and start times of its processes at the time of SIGTERM.
     #[serde(default)]
     pub seen: Vec<(u32, u64)>,
+    /// Where its log began, if that is a file.
+    #[serde(default)]
+    pub log: Option<LogStart>,
 }
 
 /// A program file, identified by device and inode.

@@ -80,7 +80,7 @@ pub(crate) async fn orphaned(
         let value = |name| variable(&environment, name).next();
         let is_ours = value(STATE_FILE_VARIABLE)? == state_file.as_os_str().as_bytes();
         let marker = Marker::of_value(str::from_utf8(value(VARIABLE)?).ok()?)?;
-        let origin = Origin { marker, command: words.clone(), seen: Vec::new() };
+        let origin = Origin { marker, command: words.clone(), seen: Vec::new(), log: None };
         let mut identity = Identity::of(process.pid).ok()?;
         identity.origin = Some(origin);
         (is_ours && identity.start_ticks() == process.start_ticks).then_some(identity)

@@ -40,6 +40,8 @@ pub struct Spawner {
     pub outer_marker: Option<String>,
     /// Where the output of children goes.
     pub output: Output,
+    /// Where the output of an adopted child goes, until another child is started.
+    pub adopted_output: Option<Output>,
 }
 
 impl Spawner {
@@ -52,6 +54,7 @@ impl Spawner {
             with_barrier: false,
             outer_marker: None,
             output: Output::Elsewhere,
+            adopted_output: None,
         }
     }
 
@@ -63,7 +66,8 @@ impl Spawner {
             .program()
             .await
             .map_err(|error| io::Error::other(format!("{:#}", anyhow::Error::new(error))))?;
-        self.output.begin().await;
+        self.adopted_output = None;
+        let log = self.output.begin().await;
         let (mut command, barrier) = self.prepare(&program)?;
         // A separate group keeps Ctrl-C in a terminal, which is for the wrapper, away from the child.
         for variable in self.not_inherited {
@@ -82,7 +86,7 @@ impl Spawner {
         orphans::hold(child.id());
         let started = Identity::of(child.id()).and_then(|mut identity| {
             let cgroup = marker.as_ref().and_then(|marker| create_cgroup(marker, child.id()));
-            let origin = |marker| Origin { marker, command: self.command.words(), seen: Vec::new() };
+            let origin = |marker| Origin { marker, command: self.command.words(), seen: Vec::new(), log };
             identity.origin = marker.clone().map(origin);
             Child::started(LeftoverProcesses::new(identity.clone(), marker, cgroup), identity, barrier)
         });
@@ -95,9 +99,15 @@ impl Spawner {
         started
     }
 
+    /// Finds the log of a child that an earlier wrapper has started.
+    pub(crate) async fn adopt(&mut self, child: &Identity) {
+        let log = child.origin.as_ref().and_then(|origin| origin.log);
+        self.adopted_output = Some(self.output.of_adopted(child.pid, log).await);
+    }
+
     /// The last log lines of a child that was started at `since` and has exited; `None` if they cannot be read back.
     pub(crate) fn last_lines(&self, pid: u32, since: Instant) -> Option<LastLines> {
-        self.output.last_lines(pid, since)
+        self.log().last_lines(pid, since)
     }
 
     /// For each text, whether the log of a child that has exited contains it, written after `since`.
@@ -107,7 +117,11 @@ impl Spawner {
         pid: u32,
         since: Instant,
     ) -> [bool; N] {
-        self.output.contains(texts, pid, since).await
+        self.log().contains(texts, pid, since).await
+    }
+
+    fn log(&self) -> &Output {
+        self.adopted_output.as_ref().unwrap_or(&self.output)
     }
 
     fn prepare(&self, program: &Path) -> io::Result<(process::Command, Option<Barrier>)> {
