@@ -168,7 +168,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         };
         if let Some(saved) = saved {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
-            task = task.resume(found.supervision, found.child, found.pending);
+            task = task.resume(found);
         }
     }
     let is_adopted = supervisor.now().state.child().is_some();

@@ -237,7 +237,7 @@ pub(super) mod tests {
         let mut writer = StateWriter::new(disk.clone()).unwrap();
         let state = |restarts| {
             let supervision = Supervision { restarts, ..Supervision::default() };
-            Saved::new(&Clocks::now(), Instant::now(), &supervision, None, &[])
+            Saved::new(&Clocks::now(), Instant::now(), &supervision, None, None, &[])
         };
         let _failed = writer.save(SAVE_LIMIT, state(0)).await;
         assert_eq!((disk.written(), writer.due()), (1, None));

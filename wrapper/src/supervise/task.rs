@@ -20,7 +20,7 @@ use super::{
     policy::{Leftovers, Policy},
     process::{Child, Exit, Identity, LeftRunner, Spawner},
     state::{ChildInfo, State, Supervision},
-    state_file::{Saved, StateStorage},
+    state_file::{Found, Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
     stop::{Mode, StopId},
@@ -134,16 +134,12 @@ impl<C: Callbacks> Task<C> {
 
     /// Restores the state of an earlier wrapper: its child, if that is running, and its pending callbacks.
     #[must_use]
-    pub fn resume(
-        mut self,
-        supervision: Supervision,
-        child: Option<Child>,
-        pending: Vec<PendingCallback>,
-    ) -> Self {
-        self.identity = child.as_ref().map(|child| child.identity().clone());
-        self.child = child;
-        self.supervision = supervision;
-        self.callbacks.resume(pending, self.supervision.state.due_callbacks());
+    pub fn resume(mut self, found: Found) -> Self {
+        self.identity = found.child.as_ref().map(|child| child.identity().clone());
+        self.child = found.child;
+        self.left_runner = found.left_runner;
+        self.supervision = found.supervision;
+        self.callbacks.resume(found.pending, self.supervision.state.due_callbacks());
         self.is_restored = true;
         self.publish();
         self
@@ -230,12 +226,13 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
-    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
+    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, the drain that a client requested, and a runner that is still
+    /// running.
     async fn leave_state(&mut self) {
         let count = self.callbacks.pending().len();
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
         let drain = drain.filter(|_| self.writer.has_file());
-        if count == 0 && drain.is_none() {
+        if count == 0 && drain.is_none() && self.left_runner.is_none() {
             return std::mem::take(&mut self.writer).finish().await;
         }
         if count > 0 && self.writer.has_file() {
@@ -444,7 +441,8 @@ impl<C: Callbacks> Task<C> {
 
     fn saved(&self) -> Saved {
         let (child, pending) = (self.identity.as_ref(), self.callbacks.pending());
-        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, pending)
+        let left_runner = self.left_runner.as_ref().map(LeftRunner::identity);
+        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, left_runner, pending)
     }
 
     /// The next wrapper needs the child's processes, after they were searched for.

@@ -93,6 +93,38 @@ async fn no_runner_is_started_beside_a_left_runner() {
     kill_process(pid(runner), Signal::KILL).unwrap();
 }
 
+/// The command exits before the wrapper, which is killed or terminates, or after it.
+#[tokio::test]
+async fn next_wrapper_starts_no_runner_beside_a_left_runner() {
+    for (signal, is_first) in [(Signal::KILL, true), (Signal::TERM, true), (Signal::KILL, false)] {
+        let (mut first, mut client, runner) = start("run", &[]).await;
+        let command = first.child_pid();
+        if is_first {
+            fs::write(first.path("go"), "").unwrap();
+            becomes(&mut client, State::Stopped).await;
+        }
+        first.signal(signal);
+        first.ended().await;
+        fs::write(first.path("go"), "").unwrap();
+        eventually("the command exits", async || if is_alive(command) { Err(command) } else { Ok(()) }).await;
+        let script = first.path("script");
+        let second = Start::again(first.into_folder()).command(&[script.to_str().unwrap()]);
+        let mut client = second.v1_client().await;
+        let idle = status(&mut client).await;
+        assert_eq!(idle.state(), State::Idle, "{signal:?} {is_first}: {idle:?}");
+        assert!(reasons(&idle).contains(&format!("still running: PID {runner}")), "{idle:?}");
+        assert_eq!(second.read("log").matches("\"runner started\"").count(), 1);
+
+        // When the runner has exited, the command is started.
+        kill_process(pid(runner), Signal::KILL).unwrap();
+        eventually("the runner is started", async || {
+            let log = second.read("log");
+            if log.matches("\"runner started\"").count() == 2 { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn drain_that_kills_a_left_runner_is_not_clean() {
     let (_wrapper, mut client, runner) = start("run", &["--leftover-processes=kill"]).await;

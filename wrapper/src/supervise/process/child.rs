@@ -31,7 +31,7 @@ use super::{
     left_runner::LeftRunner,
     leftovers::{LeftoverProcesses, report},
     orphans,
-    pidfd::{self, hold},
+    pidfd::{self, hold, hold_same},
     proc_status,
     stat::Process,
 };
@@ -95,23 +95,17 @@ impl Child {
 
     /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
     pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
-        match hold(identity.pid) {
-            // Checked after opening the pidfd: from then on the PID cannot be reused.
-            Ok((pid, pidfd)) if identity.is_alive()? => {
-                let identity = identity.clone();
-                let leftovers = LeftoverProcesses::of_earlier(identity.clone());
-                Ok(Some(Self { pid, pidfd, identity, adopted: true, leftovers, barrier: None }))
-            }
-            Ok(_) => Ok(None),
-            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some((pid, pidfd)) = hold_same(identity)? else { return Ok(None) };
+        let identity = identity.clone();
+        let leftovers = LeftoverProcesses::of_earlier(identity.clone());
+        Ok(Some(Self { pid, pidfd, identity, adopted: true, leftovers, barrier: None }))
     }
 
-    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
-    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) {
+    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them. Returns a GitLab Runner among
+    /// those that are still running.
+    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) -> Option<LeftRunner> {
         if !runner.is_of_this_boot() {
-            return;
+            return None;
         }
         let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
         let left = match policy {
@@ -120,6 +114,7 @@ impl Child {
         };
         report(runner.pid, &left, policy);
         leftovers.close();
+        leftovers.runner().await
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,31 +1,32 @@
 //! A GitLab Runner that is still running after the child exited: the child was not the runner itself, but a program that started it.
 
-use std::{fmt, os::fd::OwnedFd};
+use std::{fmt, io, os::fd::OwnedFd};
 
 use tokio::io::unix::AsyncFd;
 
 use super::{
-    pidfd::{exited, has_exited, hold},
-    stat::Process,
+    identity::Identity,
+    pidfd::{exited, has_exited, hold_same},
 };
 
 /// A running process. Its PID is not reused while [`LeftRunner::ended`] waits.
-pub(crate) struct LeftRunner {
-    pid: u32,
+pub struct LeftRunner {
+    identity: Identity,
     pidfd: AsyncFd<OwnedFd>,
 }
 
 impl LeftRunner {
     /// `None` if the process has ended.
-    pub(super) fn of(process: &Process) -> Option<Self> {
-        let (_, pidfd) = hold(process.pid).ok()?;
-        // Checked after opening the pidfd: from then on the PID cannot be reused.
-        let now = Process::of(process.pid)?;
-        (now.id() == process.id()).then_some(Self { pid: process.pid, pidfd })
+    pub(crate) fn of(identity: Identity) -> io::Result<Option<Self>> {
+        Ok(hold_same(&identity)?.map(|(_, pidfd)| Self { identity, pidfd }))
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.pid
+        self.identity.pid
     }
 
     /// Waits until the process has exited. Cancel safe.
@@ -36,6 +37,6 @@ impl LeftRunner {
 
 impl fmt::Debug for LeftRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeftRunner").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("LeftRunner").field("pid", &self.pid()).finish_non_exhaustive()
     }
 }

@@ -116,7 +116,11 @@ impl LeftoverProcesses {
         let named: Vec<_> = found.into_iter().filter(is_possible).collect();
         let are_runners = inspect(named.clone(), Process::is_runner).await;
         let mut runners = named.iter().zip(are_runners).filter(|(_, is_runner)| *is_runner == Some(true));
-        runners.find_map(|(process, _)| LeftRunner::of(process))
+        runners.find_map(|(process, _)| {
+            let identity = Identity::of(process.pid).ok();
+            let identity = identity.filter(|identity| identity.start_ticks() == process.start_ticks)?;
+            LeftRunner::of(identity).ok().flatten()
+        })
     }
 
     /// Removes the cgroup, if it is empty.

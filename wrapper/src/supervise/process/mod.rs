@@ -26,13 +26,13 @@ pub use self::{
     command_line::{CommandError, CommandLine},
     exit::Exit,
     identity::{Identity, Origin, Program},
+    left_runner::LeftRunner,
     leftovers::LeftoverProcess,
     marker::{Marker, STATE_FILE_VARIABLE, VARIABLE as MARKER_VARIABLE},
     spawner::Spawner,
 };
 pub(crate) use self::{
     identity::{boot_id, started_at},
-    left_runner::LeftRunner,
     list::{orphaned, running},
     proc_status::{ignores_quit, is_ending, is_suspended},
 };

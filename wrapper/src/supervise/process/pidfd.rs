@@ -4,9 +4,12 @@ use std::{io, os::fd::OwnedFd};
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use tokio::io::{Interest, unix::AsyncFd};
+
+use super::identity::Identity;
 
 /// A descriptor of the process that has this PID now. It becomes readable when the process has exited.
 #[expect(
@@ -17,6 +20,17 @@ pub(super) fn hold(pid: u32) -> io::Result<(Pid, AsyncFd<OwnedFd>)> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok((pid, AsyncFd::with_interest(pidfd, Interest::READABLE)?))
+}
+
+/// A descriptor of this process; `None` if it has exited, even if its PID was reused. While the descriptor is open, the PID may be reused only
+/// after the exit of the process.
+pub(super) fn hold_same(identity: &Identity) -> io::Result<Option<(Pid, AsyncFd<OwnedFd>)>> {
+    match hold(identity.pid) {
+        // Checked after opening the pidfd: from then on the PID cannot be reused.
+        Ok(held) => Ok(identity.is_alive()?.then_some(held)),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the process has exited. Of a child of this process, also before it is reaped.

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     format::{Saved, SavedChild, SavedStop},
@@ -17,7 +17,7 @@ use crate::supervise::{
     end::End,
     observation::Observation,
     policy::{Leftovers, Policy},
-    process::{Child, CommandLine, Exit, Program},
+    process::{Child, CommandLine, Exit, LeftRunner, Program},
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, StopId, StopOutcome},
 };
@@ -34,6 +34,7 @@ pub struct Found {
     pub pending: Vec<PendingCallback>,
     pub supervision: Supervision,
     pub child: Option<Child>,
+    pub left_runner: Option<LeftRunner>,
 }
 
 impl Saved {
@@ -54,19 +55,30 @@ impl Saved {
                  with the settings of the new command. To use the new command, drain and start the runner"
             );
         }
+        let mut left_runner = match &self.left_runner {
+            Some(left) => LeftRunner::of(left.clone())?,
+            None => None,
+        };
         if let (Some(saved), None) = (&self.child, &child) {
             // The earlier wrapper was killed before it could do this, or the runner exited while no wrapper was running.
             let forceful = self.stop.as_ref().is_some_and(|stop| stop.forceful);
             let leftovers = if forceful { Leftovers::Kill } else { policy.leftovers };
-            Child::handle_leftovers(&saved.identity, leftovers).await;
+            left_runner = Child::handle_leftovers(&saved.identity, leftovers).await.or(left_runner);
         }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
         let pending = self.pending.iter().filter_map(|pending| pending.restore(&times)).collect();
-        Ok(Found { pending, supervision: self.into_supervision(child.is_some(), &times, policy), child })
+        let left = left_runner.as_ref().map(LeftRunner::pid);
+        let supervision = self.into_supervision((child.is_some(), left), &times, policy);
+        Ok(Found { pending, supervision, child, left_runner })
     }
 
     /// The restored state; `is_running`: the child is running.
-    fn into_supervision(self, is_running: bool, times: &Times, policy: &Policy) -> Supervision {
+    fn into_supervision(
+        self,
+        (is_running, left_runner): (bool, Option<u32>),
+        times: &Times,
+        policy: &Policy,
+    ) -> Supervision {
         let is_for_shutdown = self.stop.as_ref().is_some_and(|stop| stop.stop_id() == StopId::Signal);
         let last_stop = self.last_stop.as_ref().and_then(|saved| saved.restore_past(times)).map(Arc::new);
         let state = match (self.child, self.stop) {
@@ -94,12 +106,19 @@ impl Saved {
                 });
                 let end = stop.end.clone().unwrap_or(unseen);
                 let mut stop = stop.restore(times);
-                let outcome = StopOutcome::of(stop.mode, &end, Observation::default());
+                let outcome =
+                    StopOutcome::of(stop.mode, &end, Observation { left_runner, ..Observation::default() });
                 stop.outcome.get_or_insert(outcome);
                 State::Exited { end, stop: Some(stop) }
             }
             (saved, None) => {
-                if saved.is_some() {
+                if let Some(pid) = left_runner {
+                    error!(
+                        { key::PID } = pid,
+                        "a runner that the command of the previous wrapper started is still running; starting the command \
+                         after its exit"
+                    );
+                } else if saved.is_some() {
                     warn!("the previous wrapper's runner has exited; starting a new runner");
                 }
                 State::Idle
@@ -114,6 +133,7 @@ impl Saved {
             restarted: self.restarted && is_running,
             stable_at: started.map(|started| started + policy.restart.stable_after),
             last_stop,
+            left_runner,
             ..Supervision::default()
         }
     }
@@ -168,8 +188,8 @@ pub(crate) fn handed_over(
     policy: &Policy,
 ) -> Supervision {
     let clocks = Clocks::at(now);
-    let text = serde_json::to_vec(&Saved::new(&clocks, now, before, child, &[])).unwrap();
+    let text = serde_json::to_vec(&Saved::new(&clocks, now, before, child, None, &[])).unwrap();
     let saved = Saved::parse(&text).unwrap();
     let times = Times::new(saved.clock.as_ref(), clocks, now);
-    saved.into_supervision(is_running, &times, policy)
+    saved.into_supervision((is_running, None), &times, policy)
 }

@@ -32,6 +32,9 @@ pub struct Saved {
     pub(super) restarted: bool,
     /// The stop of an earlier child.
     pub(super) last_stop: Option<SavedStop>,
+    /// A GitLab Runner that an earlier child has started, and that was still running.
+    #[serde(default)]
+    pub(super) left_runner: Option<Identity>,
     /// The callbacks that are being sent.
     #[serde(default, rename = "owed")]
     pub(super) pending: Vec<SavedPending>,
@@ -133,6 +136,7 @@ impl Saved {
         now: Instant,
         supervision: &Supervision,
         child: Option<&Identity>,
+        left_runner: Option<&Identity>,
         pending: &[PendingCallback],
     ) -> Self {
         let state = &supervision.state;
@@ -153,6 +157,7 @@ impl Saved {
             failures: supervision.failures,
             restarted: supervision.restarted,
             last_stop: supervision.last_stop.as_deref().map(|past| SavedStop::past(clocks, past)),
+            left_runner: left_runner.cloned(),
             pending: pending.iter().map(|pending| SavedPending::new(clocks, pending)).collect(),
         }
     }

@@ -49,7 +49,7 @@ impl Saved {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "of this century")]
             |seconds| (seconds * 1000.0) as u64,
         );
-        let mut saved = Self::new(&clocks, now, &Supervision::default(), None, &[]);
+        let mut saved = Self::new(&clocks, now, &Supervision::default(), None, None, &[]);
         saved.child = Some(SavedChild { identity, barrier: None, started });
         Ok(Some(saved))
     }
