@@ -1,20 +1,20 @@
 //! Lock files: the kernel releases them when their owner exits for any reason.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read, Write},
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, flock, fstat},
     io::Errno,
 };
 use tracing::warn;
 
 use super::{
     lock_wait::{self, Attempt, LockOwner},
-    trusted_dir::TrustedDir,
+    trusted_dir::{FileId, TrustedDir},
 };
 use crate::supervise::log_key as key;
 
@@ -32,8 +32,7 @@ pub(crate) async fn lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::R
 
 /// As [`lock_file_for`], without waiting.
 pub(crate) fn try_lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::Result<Attempt<Lock>> {
-    let mut name = name.to_owned();
-    name.push(".lock");
+    let name = lock_file_name(name);
     let mut file = directory.open_or_create(&name)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
@@ -48,6 +47,35 @@ pub(crate) fn try_lock_file_for(directory: &TrustedDir, name: &OsStr) -> io::Res
         }
         Err(Errno::WOULDBLOCK) => Ok(Attempt::Taken(read_pid(&mut file))),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// `NAME.lock`.
+pub(crate) fn lock_file_name(name: &OsStr) -> OsString {
+    let mut name = name.to_owned();
+    name.push(".lock");
+    name
+}
+
+impl Lock {
+    /// Whether the file `NAME.lock` is still the one that is locked.
+    fn is_in_place(&self, directory: &TrustedDir, name: &OsStr) -> io::Result<bool> {
+        let found = directory.find(&lock_file_name(name))?;
+        Ok(found == Some(FileId::new(&fstat(&self.0)?)))
+    }
+
+    /// Locks the file `NAME.lock` again if it was removed or replaced: otherwise another process could lock it, too.
+    pub(crate) fn renew(&mut self, directory: &TrustedDir, name: &OsStr) -> io::Result<Attempt<()>> {
+        if self.is_in_place(directory, name)? {
+            return Ok(Attempt::Ours(()));
+        }
+        Ok(match try_lock_file_for(directory, name)? {
+            Attempt::Ours(lock) => {
+                *self = lock;
+                Attempt::Ours(())
+            }
+            Attempt::Taken(holder) => Attempt::Taken(holder),
+        })
     }
 }
 

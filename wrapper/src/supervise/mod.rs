@@ -33,6 +33,7 @@ mod stop_transitions;
 mod table;
 mod task;
 pub(crate) mod trusted_dir;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod random_event;

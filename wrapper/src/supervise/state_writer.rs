@@ -12,7 +12,10 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::state_file::{Saved, StateStorage, Watch};
+use super::{
+    state_file::{Saved, StateStorage},
+    watch::Watch,
+};
 use crate::supervise::log_key as key;
 
 /// Delay before a failed write is retried.

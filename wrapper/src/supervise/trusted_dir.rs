@@ -69,21 +69,24 @@ impl TrustedDir {
 
     /// Opens the directory that its path leads to now. Creates it, but none above it, if it was removed: with the owner and the mode of the
     /// removed one, because clients look for sockets there.
-    pub(crate) fn again(&self, file: &Path) -> io::Result<Self> {
-        match Self::of(file) {
+    /// `open`: [`TrustedDir::of`] or [`TrustedDir::shared`].
+    pub(crate) fn again(&self, file: &Path, open: fn(&Path) -> io::Result<Self>) -> io::Result<Self> {
+        match open(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => return result,
         }
         let removed = fstat(&self.descriptor)?;
+        // Users who can write to the directory above could put another directory there, whose owner and mode would be changed.
+        Self::of(&self.path)?;
         // Other users cannot use it before it has its owner.
         match mkdir(&self.path, Mode::RWXU) {
-            Err(Errno::EXIST) => return Self::of(file),
+            Err(Errno::EXIST) => return open(file),
             result => result?,
         }
-        let folder = Self::of(file)?;
+        let folder = open(file)?;
         let (owner, group) = (Uid::from_raw(removed.st_uid), Gid::from_raw(removed.st_gid));
         if let Err(errno) = fchown(&folder.descriptor, Some(owner), Some(group)) {
-            debug!({ key::ERROR } = %errno, "cannot set the owner of the state file's directory");
+            debug!({ key::ERROR } = %errno, "cannot set the owner of the new directory");
         }
         fchmod(&folder.descriptor, Mode::from_raw_mode(removed.st_mode & !OTHERS_WRITE))?;
         Ok(folder)
@@ -232,7 +235,7 @@ impl TrustedDir {
 
 impl FileId {
     #[expect(clippy::useless_conversion, reason = "the types differ between architectures")]
-    fn new(stat: &Stat) -> Self {
+    pub(crate) fn new(stat: &Stat) -> Self {
         Self(stat.st_dev.into(), stat.st_ino.into())
     }
 }

@@ -2,14 +2,15 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, net::UnixListener},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use grit_proto::runner_wrapper::Status;
 use rustix::process::Signal;
 
-use crate::support::{Start, Wrapper, eventually, kill_group, tcp_client};
+use crate::support::{Start, Wrapper, eventually, kill_group, tcp_client, unix_client};
 
 /// Owner, group and mode of a wrapper's socket, as soon as the mode is set. Root can connect before that.
 async fn access(wrapper: &Wrapper) -> (u32, u32, u32) {
@@ -97,7 +98,7 @@ async fn second_wrapper_does_not_replace_live_socket() {
 async fn busy_foreign_listener_fails_fast() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("w.sock");
-    let theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let theirs = UnixListener::bind(&socket).unwrap();
     rustix::net::listen(&theirs, 0).unwrap();
     let mut wrapper = Start::again(folder).child(&[]);
     assert_eq!(wrapper.ended().await.code(), Some(125));
@@ -111,17 +112,78 @@ async fn busy_foreign_listener_fails_fast() {
     assert!(socket.exists() && wrapper.record().is_empty());
 }
 
+/// A listener of another process, which replaces the socket in one step. Nobody listens on it after the drop.
+fn replace(socket: &Path) -> UnixListener {
+    let theirs = socket.with_extension("theirs");
+    let listener = UnixListener::bind(&theirs).unwrap();
+    fs::rename(theirs, socket).unwrap();
+    listener
+}
+
 #[tokio::test]
 async fn socket_replaced_by_other_process_is_not_removed() {
     let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     let socket = wrapper.path("w.sock");
-    fs::remove_file(&socket).unwrap();
-    let _theirs = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let _theirs = replace(&socket);
+    let told = format!("in use by process {}", std::process::id());
+    wrapper.logged(&told).await;
     wrapper.signal(Signal::TERM);
     wrapper.ended().await;
     assert!(socket.exists());
+    let log = wrapper.read("log");
+    assert_eq!(log.matches(&told).count(), 1, "{log}");
+}
+
+const BOUND_AGAIN: &str = "listening on it again";
+
+/// A clean-up job removes the socket, or its directory, or another program replaces it.
+#[tokio::test]
+async fn removed_or_replaced_socket_is_bound_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let (socket, lock) = (own.join("w.sock"), own.join("w.sock.lock"));
+    let listen = format!("--grpc-listen=unix://{}", socket.display());
+    let state = format!("--state-file={}", folder.path().join("state").display());
+    let flags = [&listen, &state, "--socket-mode=0606", "--start-grace=0s"];
+    let mut wrapper = Start::again(folder).without_socket().flags(&flags).child(&[]);
+    let mut times = 0;
+    let mut bound = async |what: &str| {
+        eventually(what, async || {
+            let log = wrapper.read("log");
+            if log.matches(BOUND_AGAIN).count() == times { Ok(()) } else { Err(log) }
+        })
+        .await;
+        times += 1;
+        let connect = async || unix_client(&socket).await.map_err(|error| error.to_string());
+        let mut client = eventually(what, connect).await;
+        client.becomes(Status::Running).await;
+        let locked = eventually(what, async || fs::read_to_string(&lock)).await;
+        assert_eq!(locked.trim(), wrapper.pid().to_string(), "{what}");
+        assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o606, "{what}");
+        client
+    };
+    let mut first = bound("bound at the start").await;
+    fs::remove_file(&socket).unwrap();
+    bound("the socket was removed").await;
+    fs::remove_file(&lock).unwrap();
+    fs::remove_file(&socket).unwrap();
+    bound("socket and lock were removed").await;
+    fs::rename(&own, own.with_extension("old")).unwrap();
+    bound("the directory was removed").await;
+    drop(replace(&socket));
+    bound("a stale socket").await;
+    fs::write(own.join("file"), "precious").unwrap();
+    fs::rename(own.join("file"), &socket).unwrap();
+    wrapper.logged("exists and is not a socket").await;
+    fs::remove_file(&socket).unwrap();
+    bound("the file in its place was removed").await;
+    assert_eq!(first.status().await.0, Status::Running, "the first client was disconnected");
+    wrapper.signal(Signal::TERM);
+    wrapper.ended().await;
+    assert!(!socket.exists());
 }
 
 #[tokio::test]
@@ -234,11 +296,20 @@ fn socket_inodes(process: u32) -> Vec<String> {
 #[tokio::test]
 async fn only_named_systemd_sockets_are_served() {
     let tcp = format!("--listen=127.0.0.1:{}", free_port());
-    let wrapper = activated(&["--grpc-listen=fd://grpc"], &[&tcp, "--fdname=grpc:other"]);
-    wrapper.client().await.becomes(Status::Running).await;
+    let mut wrapper = activated(&["--grpc-listen=fd://grpc"], &[&tcp, "--fdname=grpc:other"]);
+    let mut client = wrapper.client().await;
+    client.becomes(Status::Running).await;
     wrapper.logged("that no --grpc-listen fd:// flag uses").await;
     let log = wrapper.read("log");
     assert!(!log.contains("\"bound\":\"127.0.0.1"), "{log}");
+
+    // systemd creates its sockets, and nobody else does.
+    fs::remove_file(wrapper.path("w.sock")).unwrap();
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    wrapper.signal(Signal::TERM);
+    wrapper.ended().await;
+    assert!(!wrapper.read("log").contains(BOUND_AGAIN), "{}", wrapper.read("log"));
 }
 
 #[tokio::test]

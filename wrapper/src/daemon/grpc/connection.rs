@@ -15,7 +15,7 @@ use std::{
 use futures::stream::{self, Stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpStream, UnixStream},
     time::{Instant, Sleep, sleep},
 };
 use tokio_util::{either::Either, sync::WaitForCancellationFutureOwned};
@@ -31,6 +31,7 @@ use crate::{
         access::{self, Requester},
         counters::Counters,
         limits::{LogRateLimiter, uses_reserved_fd},
+        listen::Listener,
     },
     supervise::log_key as key,
 };
@@ -51,7 +52,7 @@ type Socket = Either<UnixStream, TcpStream>;
 
 /// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed immediately.
 pub(super) fn incoming(
-    listener: Either<UnixListener, TcpListener>,
+    listener: Listener,
     counters: Arc<Counters>,
 ) -> impl Stream<Item = io::Result<Connection<Socket>>> {
     let acceptor = Acceptor {
@@ -66,7 +67,7 @@ pub(super) fn incoming(
 
 #[derive(Debug)]
 struct Acceptor {
-    listener: Either<UnixListener, TcpListener>,
+    listener: Listener,
     counters: Arc<Counters>,
     open: Connections,
     rejections: LogRateLimiter,
@@ -109,15 +110,15 @@ impl Acceptor {
         }
     }
 
-    async fn accept(&self) -> io::Result<(Socket, Requester)> {
-        match &self.listener {
-            Either::Left(listener) => {
-                let (socket, _) = listener.accept().await?;
+    async fn accept(&mut self) -> io::Result<(Socket, Requester)> {
+        match &mut self.listener {
+            Listener::Unix(listener) => {
+                let socket = listener.accept().await?;
                 let peer = socket.peer_cred()?;
                 let requester = Requester::Unix { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() };
                 Ok((Either::Left(socket), requester))
             }
-            Either::Right(listener) => {
+            Listener::Tcp(listener) => {
                 let (socket, address) = listener.accept().await?;
                 socket.set_nodelay(true)?;
                 Ok((Either::Right(socket), Requester::Tcp(address)))

@@ -9,7 +9,7 @@ use grit_proto::{
 };
 use thiserror::Error;
 use tokio::time::sleep;
-use tokio_util::{either::Either, sync::CancellationToken};
+use tokio_util::sync::CancellationToken;
 use tonic::{
     server::NamedService,
     service::{Routes, RoutesBuilder},
@@ -70,17 +70,8 @@ pub async fn serve(
         stop.cancelled().await;
         return Ok(());
     }
-    // Their paths are removed when the server has ended.
-    let mut sockets = Vec::new();
-    let listeners = listeners.into_iter().filter_map(|listener| match listener {
-        Listener::Unix(mut socket) => {
-            let listener = socket.take();
-            sockets.push(socket);
-            listener.map(Either::Left)
-        }
-        Listener::Tcp(listener) => Some(Either::Right(listener)),
-    });
     let counters = Arc::clone(&services.counters);
+    let listeners = listeners.into_iter();
     let connections =
         select_all(listeners.map(|listener| Box::pin(incoming(listener, Arc::clone(&counters)))));
     let server = Server::builder()

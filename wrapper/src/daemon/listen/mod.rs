@@ -4,6 +4,7 @@ mod address;
 mod error;
 mod listener;
 mod socket_activation;
+mod socket_file;
 mod tcp;
 mod unix;
 

@@ -4,28 +4,31 @@
 //! for any reason, so the lock shows reliably whether the socket is in use, and two wrappers that start together cannot both find the old
 //! socket stale. A listener that does not use the lock, such as upstream's wrapper, is detected by connecting to it. This also detects a
 //! killed wrapper that has released its lock, but not yet its socket.
+//!
+//! A socket that was removed or replaced meanwhile is created again.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs, io,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::{
-            fs::{FileTypeExt, MetadataExt, PermissionsExt},
-            net::UnixListener,
-        },
-    },
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchmod, openat},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
 };
-use tracing::warn;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    time::{Instant, sleep_until},
+};
+use tracing::{error, warn};
 
-use super::{Address, ListenError};
+use super::{
+    Address, ListenError,
+    socket_file::{self, Entry, SocketFile},
+};
 use crate::supervise::log_key as key;
 use crate::{
     daemon::access,
@@ -33,14 +36,15 @@ use crate::{
         lock::{self, Lock},
         lock_wait::{self, Attempt, LockOwner},
         trusted_dir::TrustedDir,
+        watch::Watch,
     },
 };
 
 /// Size of Linux's `sun_path` without the closing zero.
 const MAX_PATH: usize = 107;
 
-/// Listen backlog; Linux's limit (`net.core.somaxconn`) may be lower.
-const BACKLOG: i32 = 128;
+/// Delay before a removed socket that could not be created again is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
@@ -66,47 +70,118 @@ impl Default for SocketAccess {
 /// A listening socket. Dropping a socket that the wrapper created removes its path, unless the path was replaced.
 #[derive(Debug)]
 pub struct UnixSocket {
-    listener: Option<tokio::net::UnixListener>,
+    listener: UnixListener,
     path: PathBuf,
     /// `None` for a socket passed by systemd.
-    bound_socket: Option<BoundSocket>,
+    place: Option<Box<Place>>,
 }
 
+/// Where the wrapper keeps a socket that it created.
 #[derive(Debug)]
-struct BoundSocket {
-    /// Device and inode.
-    identity: (u64, u64),
-    _lock: Lock,
+struct Place {
+    name: OsString,
+    permissions: Permissions,
+    folder: TrustedDir,
+    lock: Lock,
+    file: SocketFile,
+    watch: Option<Watch>,
+    retry_at: Option<Instant>,
+    /// The error that was logged last.
+    failure: Option<String>,
+}
+
+/// [`SocketAccess`] with numbers.
+#[derive(Debug)]
+struct Permissions {
+    mode: u32,
+    owner: Option<u32>,
+    group: Option<u32>,
 }
 
 impl UnixSocket {
     /// A socket that systemd created and removes.
-    pub(super) fn passed(listener: tokio::net::UnixListener, path: PathBuf) -> Self {
-        Self { listener: Some(listener), path, bound_socket: None }
+    pub(super) fn passed(listener: UnixListener, path: PathBuf) -> Self {
+        Self { listener, path, place: None }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The listener, once; the path is removed when this value is dropped.
-    pub(crate) fn take(&mut self) -> Option<tokio::net::UnixListener> {
-        self.listener.take()
+    /// The next connection. If the socket was removed or replaced, it is bound again meanwhile. Connections that were accepted stay open.
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            tokio::select! {
+                biased;
+                // Before the listener is replaced.
+                accepted = self.listener.accept() => return accepted.map(|(stream, _)| stream),
+                () = disturbed(self.place.as_deref()) => {}
+            }
+            if let Some(place) = &mut self.place
+                && let Some(listener) = place.restore(&self.path).await
+            {
+                self.listener = listener;
+            }
+        }
     }
 }
 
-impl Drop for UnixSocket {
-    fn drop(&mut self) {
-        if let Some(bound_socket) = &self.bound_socket
-            && identity(&self.path).is_ok_and(|found| found == bound_socket.identity)
-            && let Err(error) = fs::remove_file(&self.path)
-        {
-            warn!(
-                { key::ERROR } = %error,
-                { key::PATH } = %self.path.display(),
-                "cannot remove the wrapper's socket"
-            );
+/// Waits until the socket may have been removed, or is to be tried again.
+async fn disturbed(place: Option<&Place>) {
+    let never = std::future::pending;
+    let Some(place) = place else { return never().await };
+    tokio::select! {
+        () = async { match &place.watch { Some(watch) => watch.removed().await, None => never().await } } => {}
+        () = async { match place.retry_at { Some(at) => sleep_until(at).await, None => never().await } } => {}
+    }
+}
+
+impl Place {
+    /// Binds the socket again if it was removed or replaced. A failure is logged once, and tried again later.
+    async fn restore(&mut self, path: &Path) -> Option<UnixListener> {
+        match self.bind_again(path).await {
+            Ok(listener) => {
+                (self.retry_at, self.failure) = (None, None);
+                if listener.is_some() {
+                    warn!(
+                        { key::PATH } = %path.display(),
+                        "the socket was removed or replaced; listening on it again"
+                    );
+                }
+                listener
+            }
+            Err(error) => {
+                let failure = format!("{:#}", anyhow::Error::new(error));
+                if self.failure.as_ref() != Some(&failure) {
+                    error!(
+                        { key::ERROR } = failure,
+                        "the socket was removed or replaced, and clients cannot connect; trying again"
+                    );
+                }
+                self.failure = Some(failure);
+                self.retry_at = Some(Instant::now() + RETRY_DELAY);
+                None
+            }
         }
+    }
+
+    async fn bind_again(&mut self, path: &Path) -> Result<Option<UnixListener>, ListenError> {
+        let address = Address::Unix(path.to_owned());
+        if !self.folder.is_in_place() {
+            let folder = self.folder.again(path, TrustedDir::shared);
+            self.folder = folder.map_err(io(&address, "open the socket's directory"))?;
+            self.watch = watch(&self.folder, &self.name);
+        }
+        let locked = self.lock.renew(&self.folder, &self.name);
+        if let Attempt::Taken(holder) = locked.map_err(io(&address, "lock the socket's .lock file"))? {
+            return Err(ListenError::Alive { address, holder });
+        }
+        if self.file.is_in_place() {
+            return Ok(None);
+        }
+        let (listener, file) = create(&address, path, &self.folder, &self.name, &self.permissions).await?;
+        self.file = file;
+        Ok(Some(listener))
     }
 }
 
@@ -115,84 +190,60 @@ pub(super) async fn bind(
     path: &Path,
     access: &SocketAccess,
 ) -> Result<UnixSocket, ListenError> {
-    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     if path.as_os_str().len() > MAX_PATH {
         return Err(ListenError::TooLong { address: address.clone() });
     }
     let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
-    let alive = |holder| ListenError::Alive { address: address.clone(), holder };
+    let permissions = Permissions { mode: access.mode, owner, group };
     let name = path
         .file_name()
-        .ok_or_else(|| io("use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
-    let folder = TrustedDir::shared(path).map_err(io("open the socket's directory"))?;
-    let lock = match lock::lock_file_for(&folder, name).await.map_err(io("lock the socket's .lock file"))? {
+        .ok_or_else(|| io(address, "use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
+    let folder = TrustedDir::shared(path).map_err(io(address, "open the socket's directory"))?;
+    let locked = lock::lock_file_for(&folder, name).await;
+    let lock = match locked.map_err(io(address, "lock the socket's .lock file"))? {
         Attempt::Ours(lock) => lock,
-        Attempt::Taken(holder) => return Err(alive(holder)),
+        Attempt::Taken(holder) => return Err(ListenError::Alive { address: address.clone(), holder }),
     };
-    match lock_wait::take(|| clear(address, path)).await? {
-        Attempt::Ours(()) => {}
-        Attempt::Taken(holder) => return Err(alive(holder)),
-    }
+    let watch = watch(&folder, name);
+    let (listener, file) = create(address, path, &folder, name, &permissions).await?;
+    let name = name.to_owned();
+    let place = Place { name, permissions, folder, lock, file, watch, retry_at: None, failure: None };
+    Ok(UnixSocket { listener, path: path.to_owned(), place: Some(Box::new(place)) })
+}
 
-    let bound = listen(path).map_err(io("listen"))?;
-    let identity = identity(path).map_err(io("inspect the new socket"))?;
-    let bound_socket = Some(BoundSocket { identity, _lock: lock });
-    let mut socket = UnixSocket { listener: None, path: path.to_owned(), bound_socket };
-    let bound_socket = Entry::open(&folder, name, identity).map_err(io("inspect the new socket"))?;
+fn watch(folder: &TrustedDir, name: &OsStr) -> Option<Watch> {
+    Watch::new(folder, vec![name.to_owned(), lock::lock_file_name(name)], true)
+}
+
+fn io(address: &Address, what: &'static str) -> impl FnOnce(io::Error) -> ListenError {
+    let address = address.clone();
+    move |source| ListenError::Io { address, what, source }
+}
+
+/// Replaces a stale socket. The caller holds the lock.
+async fn create(
+    address: &Address,
+    path: &Path,
+    folder: &TrustedDir,
+    name: &OsStr,
+    permissions: &Permissions,
+) -> Result<(UnixListener, SocketFile), ListenError> {
+    if let Attempt::Taken(holder) = lock_wait::take(|| clear(address, path)).await? {
+        return Err(ListenError::Alive { address: address.clone(), holder });
+    }
+    let bound = socket_file::listen(path).map_err(io(address, "listen"))?;
+    let file = SocketFile::of(path).map_err(io(address, "inspect the new socket"))?;
+    let entry = Entry::open(folder, name, &file).map_err(io(address, "inspect the new socket"))?;
     // The group before the mode, because chown can clear mode bits; the owner last, because the mode of another user's file cannot be set.
-    if let Some(group) = group {
-        bound_socket.give(None, Some(group)).map_err(io("set --socket-group"))?;
+    if let Some(group) = permissions.group {
+        entry.give(None, Some(group)).map_err(io(address, "set --socket-group"))?;
     }
-    bound_socket.set_mode(access.mode).map_err(io("set --socket-mode"))?;
-    if let Some(owner) = owner {
-        bound_socket.give(Some(owner), None).map_err(io("set --socket-owner"))?;
+    entry.set_mode(permissions.mode).map_err(io(address, "set --socket-mode"))?;
+    if let Some(owner) = permissions.owner {
+        entry.give(Some(owner), None).map_err(io(address, "set --socket-owner"))?;
     }
-    socket.listener = Some(tokio::net::UnixListener::from_std(bound).map_err(io("listen"))?);
-    Ok(socket)
-}
-
-/// Creates a listener with mode 0000, so that no client can connect before owner and mode are set.
-///
-/// On Linux the path gets the mode that the socket has at bind (a test below checks this). A umask would apply to the whole process.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    fchmod(&socket, Mode::empty())?;
-    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// The socket's directory entry, opened as a descriptor. Owner and mode are set through the descriptor: through the path, a link placed
-/// there meanwhile could redirect the change to another file.
-struct Entry(OwnedFd);
-
-impl Entry {
-    fn open(folder: &TrustedDir, name: &OsStr, identity: (u64, u64)) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = Self(openat(folder.descriptor(), name, flags, Mode::empty())?);
-        let found = fs::metadata(entry.path())?;
-        if (found.dev(), found.ino()) == identity {
-            Ok(entry)
-        } else {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "the socket was replaced by another file"))
-        }
-    }
-
-    fn give(&self, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
-        let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
-        Ok(chownat(&self.0, "", owner, group, AtFlags::EMPTY_PATH)?)
-    }
-
-    /// Linux does not accept an O_PATH descriptor for this, but accepts its path below /proc.
-    fn set_mode(&self, mode: u32) -> io::Result<()> {
-        fs::set_permissions(self.path(), fs::Permissions::from_mode(mode))
-    }
-
-    fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
-    }
+    Ok((UnixListener::from_std(bound).map_err(io(address, "listen"))?, file))
 }
 
 fn user_id(user: &str) -> Result<u32, ListenError> {
@@ -205,10 +256,9 @@ fn group_id(group: &str) -> Result<u32, ListenError> {
 
 /// Removes a stale socket.
 fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
-    let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Ours(())),
-        Err(error) => return Err(io("inspect the path")(error)),
+        Err(error) => return Err(io(address, "inspect the path")(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { address: address.clone(), path: path.to_owned() });
         }
@@ -218,10 +268,10 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
         Ok(holder) => Ok(Attempt::Taken(holder)),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             warn!({ key::PATH } = %path.display(), "replacing a stale socket");
-            fs::remove_file(path).map_err(io("remove the stale socket"))?;
+            fs::remove_file(path).map_err(io(address, "remove the stale socket"))?;
             Ok(Attempt::Ours(()))
         }
-        Err(error) => Err(io("determine whether the existing socket is in use")(error)),
+        Err(error) => Err(io(address, "determine whether the existing socket is in use")(error)),
     }
 }
 
@@ -241,12 +291,10 @@ fn listener(path: &Path) -> io::Result<LockOwner> {
     }
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::{fs::PermissionsExt, net::UnixListener};
+
     use super::*;
 
     #[tokio::test]
@@ -263,14 +311,6 @@ mod tests {
         ));
         drop(socket);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn new_socket_has_mode_0000() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("w.sock");
-        let _socket = listen(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0);
     }
 
     #[tokio::test]
@@ -297,25 +337,6 @@ mod tests {
         let refused = bind(&address, &path, &SocketAccess::default()).await;
         assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-    }
-
-    /// Simulates another user of the directory who replaces the file in time.
-    #[test]
-    fn file_that_replaces_socket_keeps_owner_and_mode() {
-        let temporary = tempfile::tempdir().unwrap();
-        let path = temporary.path().join("w.sock");
-        let precious = temporary.path().join("precious");
-        fs::write(&precious, "precious").unwrap();
-        let before = fs::metadata(&precious).unwrap().permissions();
-        let folder = TrustedDir::shared(&path).unwrap();
-        let _socket = listen(&path).unwrap();
-        let bound_socket = identity(&path).unwrap();
-        let entry = Entry::open(&folder, OsStr::new("w.sock"), bound_socket).unwrap();
-        fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink(&precious, &path).unwrap();
-        entry.set_mode(0o777).unwrap();
-        assert_eq!(fs::metadata(&precious).unwrap().permissions(), before);
-        assert!(Entry::open(&folder, OsStr::new("w.sock"), bound_socket).is_err());
     }
 
     #[tokio::test]

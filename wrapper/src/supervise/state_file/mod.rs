@@ -10,7 +10,6 @@ mod adoption;
 mod format;
 mod orphan;
 mod times;
-mod watch;
 
 use std::{
     ffi::OsString,
@@ -19,17 +18,18 @@ use std::{
 };
 
 use thiserror::Error;
-use tracing::{debug, warn};
+use tracing::warn;
 
 #[cfg(test)]
 pub(crate) use self::adoption::handed_over;
 use self::format::Unreadable;
+pub(crate) use self::orphan::path_of;
 pub use self::{adoption::Found, format::Saved};
-pub(crate) use self::{orphan::path_of, watch::Watch};
 use super::{
     lock::{self, Lock},
     lock_wait::{Attempt, LockOwner},
     trusted_dir::{FileId, TrustedDir},
+    watch::Watch,
 };
 use crate::supervise::log_key as key;
 
@@ -126,14 +126,7 @@ impl Store {
             })?),
             None => None,
         };
-        let watch = Watch::new(&folder, name)
-            .inspect_err(|error| {
-                debug!(
-                    { key::ERROR } = %error,
-                    "cannot watch the directory of the state file"
-                );
-            })
-            .ok();
+        let watch = Watch::new(&folder, vec![name.to_owned()], false);
         let (path, name) = (path.to_owned(), name.to_owned());
         Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
     }
@@ -141,12 +134,12 @@ impl Store {
     /// Opens the directory that the path leads to now, after the previous one was removed or renamed. A removed directory is created again:
     /// its service manager creates it only at the next start, and the next wrapper would not find the runner.
     fn reopen(&mut self) -> io::Result<()> {
-        let folder = self.folder.again(&self.path)?;
+        let folder = self.folder.again(&self.path, TrustedDir::of)?;
         let lock = match lock::try_lock_file_for(&folder, &self.name)? {
             Attempt::Ours(lock) => lock,
             Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),
         };
-        self.watch = Watch::new(&folder, &self.name).ok();
+        self.watch = Watch::new(&folder, vec![self.name.clone()], false);
         (self.folder, self._lock, self.written) = (folder, lock, None);
         Ok(())
     }

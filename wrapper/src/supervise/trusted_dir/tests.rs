@@ -49,14 +49,18 @@ fn removed_directory_is_created_with_its_owner_and_mode() {
     chown(&own, None, Some(group)).unwrap();
     let folder = TrustedDir::of(&file).unwrap();
     fs::remove_dir(&own).unwrap();
-    let folder = folder.again(&file).unwrap();
+    let again = |folder: &TrustedDir| folder.again(&file, TrustedDir::of);
+    let folder = again(&folder).unwrap();
     assert!(folder.is_in_place());
     let found = fs::metadata(&own).unwrap();
     assert_eq!((found.mode() & 0o7777, found.gid()), (0o750, group));
 
     // Directories above it are not the wrapper's.
-    fs::remove_dir_all(temporary.path()).unwrap();
-    assert_eq!(folder.again(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+    fs::remove_dir(&own).unwrap();
+    mode(temporary.path(), 0o777);
+    assert!(refusal(again(&folder)).contains("mode 0777"), "another user could replace the new directory");
+    fs::remove_dir(temporary.path()).unwrap();
+    assert_eq!(again(&folder).unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(!temporary.path().exists());
 }
 
