@@ -59,7 +59,7 @@ pub(crate) fn lock_file_name(name: &OsStr) -> OsString {
 
 impl Lock {
     /// Whether the file `NAME.lock` is still the one that is locked.
-    fn is_in_place(&self, directory: &TrustedDir, name: &OsStr) -> io::Result<bool> {
+    pub(crate) fn is_in_place(&self, directory: &TrustedDir, name: &OsStr) -> io::Result<bool> {
         let found = directory.find(&lock_file_name(name))?;
         Ok(found == Some(FileId::new(&fstat(&self.0)?)))
     }

@@ -13,7 +13,7 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    state_file::{Saved, StateStorage},
+    state_file::{Saved, StateStorage, TakenOver},
     watch::Watch,
 };
 use crate::supervise::log_key as key;
@@ -44,6 +44,7 @@ pub(super) struct StateWriter {
     again: Option<Instant>,
     /// Whether the failure was already logged.
     failing: bool,
+    is_taken_over: bool,
     watch: Option<Watch>,
 }
 
@@ -67,6 +68,11 @@ impl StateWriter {
         self.jobs.is_some()
     }
 
+    /// Whether another wrapper has the file and supervises its runner: the lock file was removed while this wrapper held it.
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
     /// When the file must be written again; `None` if it is up to date.
     pub(super) fn due(&self) -> Option<Instant> {
         self.again
@@ -85,7 +91,7 @@ impl StateWriter {
         let missing = self.run(SAVE_LIMIT, |store| Ok(store.is_missing())).await;
         if missing.unwrap_or(true) {
             if self.again.is_none() {
-                warn!("state file or its directory was removed; writing it again");
+                warn!("state file, its lock file or their directory was removed; writing it again");
             }
             self.written = None;
             self.again = Some(Instant::now());
@@ -105,7 +111,7 @@ impl StateWriter {
             Ok(watch) => {
                 self.watch = watch.or_else(|| self.watch.take());
                 self.written = Some(saved);
-                self.failing = false;
+                (self.failing, self.is_taken_over) = (false, false);
                 if self.again.take().is_some() {
                     info!("state file writable again");
                 }
@@ -119,6 +125,7 @@ impl StateWriter {
                     );
                 }
                 self.failing = true;
+                self.is_taken_over = error.get_ref().is_some_and(|cause| cause.is::<TakenOver>());
                 self.again = Some(Instant::now() + RETRY_DELAY);
                 Err(error)
             }

@@ -156,6 +156,12 @@ impl<C: Callbacks> Task<C> {
             self.save_state().await;
         }
         loop {
+            if self.writer.is_taken_over() && self.may_detach().is_ok() {
+                error!(
+                    "another wrapper has adopted the runner, because the lock file was removed; leaving the runner to it"
+                );
+                return Outcome::Detached;
+            }
             let (event, reply) = match self.wait().await {
                 Wake::Exited => match self.exit().await {
                     Some(exit) => (Event::Exited(exit), None),
@@ -417,8 +423,8 @@ impl<C: Callbacks> Task<C> {
         Ok(pid)
     }
 
-    /// Ensures that the state file exists and is up to date: the next wrapper reads nothing else.
-    async fn prepare_detach(&mut self) -> Result<(), Refusal> {
+    /// Whether this wrapper can exit and leave the runner to another one.
+    fn may_detach(&self) -> Result<(), Refusal> {
         // A stopping service starts no next wrapper, and the end of this one would be the end of the stop.
         if self.supervision.leaving {
             return Err(Refusal::Leaving);
@@ -429,6 +435,12 @@ impl<C: Callbacks> Task<C> {
         if !self.writer.has_file() {
             return Err(Refusal::NoStateFile);
         }
+        Ok(())
+    }
+
+    /// Ensures that the state file exists and is up to date: the next wrapper reads nothing else.
+    async fn prepare_detach(&mut self) -> Result<(), Refusal> {
+        self.may_detach()?;
         self.writer.check_file().await;
         self.writer.save(SAVE_LIMIT, self.saved()).await.map_err(|_| Refusal::StateNotSaved)
     }

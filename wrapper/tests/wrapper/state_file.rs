@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{
     adoption::{ready, runners},
-    support::{Start, UNRELATED_USER, Wrapper, eventually, is_root},
+    support::{Start, UNRELATED_USER, Wrapper, eventually, is_root, kill_group},
 };
 
 /// A killed wrapper whose runner is still draining, with a modified state file.
@@ -268,6 +268,64 @@ async fn removed_state_file_is_rewritten() {
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     assert_eq!(second.record(), "ready");
+}
+
+/// The lock file is removed with the socket while the wrapper cannot react, and another wrapper starts.
+async fn lock_taken_by_another(removed: &[&str]) -> (Wrapper, Wrapper) {
+    let first = Start::new().flags(&["--start-grace=0s", "--restart=always"]).child(&[]);
+    drop(first.client().await);
+    first.child_ready().await;
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    first.signal(Signal::STOP);
+    for name in removed {
+        fs::remove_file(first.path(name)).unwrap();
+    }
+    let second = Start::new().flags(&["--start-grace=0s", &state]).child(&[]);
+    second.client().await.becomes(Status::Running).await;
+    first.signal(Signal::CONT);
+    (first, second)
+}
+
+#[tokio::test]
+async fn runner_adopted_by_another_wrapper_is_left_to_it() {
+    let (mut first, second) = lock_taken_by_another(&["w.sock.state.lock"]).await;
+    assert_eq!(first.ended().await.code(), Some(0));
+    let told = format!("in use by process {} (grit-wrapper)", second.pid());
+    assert!(first.read("log").contains(&told), "{}", first.read("log"));
+    assert!(first.read("log").contains("another wrapper has adopted the runner"), "{}", first.read("log"));
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Running, Some(first.child_pid())));
+    assert_eq!((first.record().as_str(), second.record().as_str()), ("ready", ""));
+    assert!(first.read("w.sock.state").contains(&first.child_pid().to_string()));
+}
+
+/// The other wrapper has found no state file, so that it has started a runner.
+#[tokio::test]
+async fn runner_unknown_to_another_wrapper_is_kept_not_restarted() {
+    let (first, second) = lock_taken_by_another(&["w.sock.state", "w.sock.state.lock"]).await;
+    second.child_ready().await;
+    let told = format!("in use by process {} (grit-wrapper)", second.pid());
+    first.logged(&told).await;
+    assert_eq!(first.client().await.status().await.0, Status::Running);
+    kill_group(first.child_pid()).await;
+    first.logged("without it the next wrapper could start a second runner").await;
+    assert_eq!(first.record(), "ready");
+    let state = first.read("w.sock.state");
+    assert!(state.contains(&format!("\"pid\":{},", second.child_pid())), "{state}");
+}
+
+/// The lock file is locked again, so that no other wrapper can use the state file.
+#[tokio::test]
+async fn removed_lock_file_is_locked_again() {
+    let first = ready(&[]).await;
+    let lock = first.path("w.sock.state.lock");
+    fs::remove_file(&lock).unwrap();
+    eventually("the lock", async || fs::read_to_string(&lock)).await;
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    let mut second = Start::new().flags(&[&state]).child(&[]);
+    assert_eq!(second.ended().await.code(), Some(125));
+    let holder = format!("in use by process {} (grit-wrapper)", first.pid());
+    assert!(second.read("log").contains(&holder), "{}", second.read("log"));
 }
 
 #[tokio::test]

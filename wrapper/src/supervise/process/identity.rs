@@ -53,7 +53,7 @@ impl Identity {
         Ok(Self { pid, start_ticks, boot: boot_id()?, origin: None })
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.pid, self.start_ticks, &self.boot) == (other.pid, other.start_ticks, &other.boot)
     }
 

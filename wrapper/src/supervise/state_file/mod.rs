@@ -12,7 +12,7 @@ mod orphan;
 mod times;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
 };
@@ -22,7 +22,7 @@ use tracing::warn;
 
 #[cfg(test)]
 pub(crate) use self::adoption::handed_over;
-use self::format::Unreadable;
+use self::format::{SavedChild, Unreadable};
 pub(crate) use self::orphan::path_of;
 pub use self::{adoption::Found, format::Saved};
 use super::{
@@ -39,7 +39,7 @@ pub trait StateStorage: Send + 'static {
     /// After an error, the file is unchanged.
     fn write(&mut self, saved: &Saved) -> io::Result<()>;
 
-    /// Whether the last written file was removed or replaced.
+    /// Whether the last written file, or its lock file, was removed or replaced.
     fn is_missing(&self) -> bool;
 
     /// The watch for the file's removal, once after opening, and again each time the directory was reopened.
@@ -57,7 +57,7 @@ pub struct Store {
     name: OsString,
     written: Option<FileId>,
     watch: Option<Watch>,
-    _lock: Lock,
+    lock: Lock,
 }
 
 /// Why a state file cannot be used. Continuing without it could start a second runner.
@@ -126,30 +126,49 @@ impl Store {
             })?),
             None => None,
         };
-        let watch = Watch::new(&folder, vec![name.to_owned()], false);
+        let watch = watch(&folder, name);
         let (path, name) = (path.to_owned(), name.to_owned());
-        Ok((Self { path, folder, name, written: None, watch, _lock: lock }, saved))
+        Ok((Self { path, folder, name, written: None, watch, lock }, saved))
     }
 
     /// Opens the directory that the path leads to now, after the previous one was removed or renamed. A removed directory is created again:
     /// its service manager creates it only at the next start, and the next wrapper would not find the runner.
     fn reopen(&mut self) -> io::Result<()> {
-        let folder = self.folder.again(&self.path, TrustedDir::of)?;
-        let lock = match lock::try_lock_file_for(&folder, &self.name)? {
-            Attempt::Ours(lock) => lock,
-            Attempt::Taken(holder) => return Err(io::Error::other(format!("in use by {holder}"))),
-        };
-        self.watch = Watch::new(&folder, vec![self.name.clone()], false);
-        (self.folder, self._lock, self.written) = (folder, lock, None);
+        self.folder = self.folder.again(&self.path, TrustedDir::of)?;
+        self.watch = watch(&self.folder, &self.name);
+        self.written = None;
         Ok(())
     }
+
+    /// Locks the lock file again if it was removed or replaced. Fails if another process holds it: the state file is then that process's, and
+    /// with it the runner, if the file describes `runner`.
+    fn hold_lock(&mut self, runner: Option<&SavedChild>) -> io::Result<()> {
+        let Attempt::Taken(holder) = self.lock.renew(&self.folder, &self.name)? else { return Ok(()) };
+        let theirs = self.folder.read(&self.name)?.and_then(|text| Saved::parse(&text).ok()?.child);
+        match (runner, theirs) {
+            (Some(runner), Some(theirs)) if runner.identity.is_same(&theirs.identity) => {
+                Err(io::Error::other(TakenOver(holder)))
+            }
+            _ => Err(io::Error::other(format!("in use by {holder}"))),
+        }
+    }
 }
+
+fn watch(folder: &TrustedDir, name: &OsStr) -> Option<Watch> {
+    Watch::new(folder, vec![name.to_owned(), lock::lock_file_name(name)], false)
+}
+
+/// Another wrapper has the state file, and supervises its runner.
+#[derive(Debug, Error)]
+#[error("in use by {0}")]
+pub(crate) struct TakenOver(LockOwner);
 
 impl StateStorage for Store {
     fn write(&mut self, saved: &Saved) -> io::Result<()> {
         if !self.folder.is_in_place() {
             self.reopen()?;
         }
+        self.hold_lock(saved.child.as_ref())?;
         let mut fresh = self.name.clone();
         fresh.push(".new");
         let text = serde_json::to_vec(saved)?;
@@ -169,7 +188,9 @@ impl StateStorage for Store {
 
     fn is_missing(&self) -> bool {
         let found = self.folder.find(&self.name).ok().flatten();
-        !self.folder.is_in_place() || self.written.is_some_and(|written| found != Some(written))
+        !self.folder.is_in_place()
+            || !self.lock.is_in_place(&self.folder, &self.name).unwrap_or_default()
+            || self.written.is_some_and(|written| found != Some(written))
     }
 
     fn watch(&mut self) -> Option<Watch> {
@@ -177,6 +198,9 @@ impl StateStorage for Store {
     }
 
     fn remove(&mut self) -> io::Result<()> {
+        if self.folder.is_in_place() {
+            self.hold_lock(None)?;
+        }
         self.folder.remove(&self.name)
     }
 }
