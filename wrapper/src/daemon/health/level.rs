@@ -184,18 +184,13 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let sections = || config.sections.iter().map(|section| (section, evidence.polls.fault(section)));
     // The runner asks for jobs of its sections in turn, and only while a slot is free. The jobs of one section can fill all slots before the
     // first request of another one: then the runner takes all jobs that it can.
-    let is_full = is_full(evidence, config) && sections().any(|(_, fault)| fault.is_none());
+    let jobs = evidence.answers.and_then(|answers| answers.metrics.jobs);
+    let is_full = config.is_full(jobs) && sections().any(|(_, fault)| fault.is_none());
     let waits = |section: &Section| is_full && evidence.polls.waits(section);
     let faults = sections().filter(|(section, _)| !waits(section)).filter_map(|(section, fault)| {
         Some(format!("runner {:?} ({}): {}", section.name, section.short_token.name(), fault?))
     });
     faults.collect()
-}
-
-/// All slots of the runner (`concurrent`) have a job.
-fn is_full(evidence: &Evidence<'_>, config: &RunnerConfig) -> bool {
-    let jobs = evidence.answers.and_then(|answers| answers.metrics.jobs);
-    jobs.zip(config.concurrent).is_some_and(|(jobs, slots)| slots > 0 && jobs as u64 >= slots)
 }
 
 /// The result of boot-verify: the runner is ready after its canary jobs only. `None` if no canary job runs in a section.

@@ -1,6 +1,11 @@
 //! Whether the `[[runners]]` sections poll for jobs, from the runner's counters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use tokio::time::Instant;
 
 use super::{
     runner_config::{RunnerConfig, Section},
@@ -8,6 +13,15 @@ use super::{
     short_token::ShortToken,
 };
 use crate::daemon::duration::show;
+
+/// If no job request of a section ends for this time, the section is not polling.
+const SILENCE_LIMIT: Duration = Duration::from_secs(300);
+
+/// GitLab delays the response to a job request by up to this time while it has no job.
+const LONG_POLL: Duration = Duration::from_secs(50);
+
+/// The limit for a section, from this number of its turns on. With one free slot, the runner sends the requests of the sections in turn.
+const SILENT_TURNS: u32 = 3;
 
 /// The result of the last job request of each section, found by comparing the counters of two probes.
 ///
@@ -26,6 +40,10 @@ struct Seen {
     last: Last,
     /// Failed health checks before the last load of the configuration, which makes the runner try each section again.
     failures_before_load: u64,
+    /// Since when a job request could end, and none has ended.
+    silent_since: Option<Instant>,
+    /// The limit of this time, if it was reached.
+    silent_for: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +63,14 @@ enum Last {
 impl Polls {
     /// `config` has the limits of the sections; for other sections GitLab Runner's defaults are used.
     pub(super) fn update(&mut self, metrics: &RunnerMetrics, config: Option<&RunnerConfig>) {
+        let moment = Instant::now();
+        // The metrics could not be read.
+        if metrics.sections.is_empty() {
+            self.seen.values_mut().for_each(|seen| seen.silent_since = None);
+        }
+        let is_full = config.is_none_or(|config| config.is_full(metrics.jobs));
+        let silence_limit = config.map_or(SILENCE_LIMIT, silence_limit);
+        let router_moved = metrics.router.is_some() && metrics.router != self.router;
         let routed = |router: JobRouter| router.requests;
         // The router's metrics have no section, and no result of a single request.
         let has_routed = metrics.router.map_or(0, routed) > self.router.map_or(0, routed)
@@ -95,6 +121,13 @@ impl Polls {
                 seen.last
             };
             seen.requests = *now;
+            let limit = configured.and_then(|section| section.limit);
+            let is_blocked = is_full || limit.is_some_and(|limit| now.jobs >= limit);
+            if is_blocked || before != *now || (uses_router && router_moved) {
+                seen.silent_since = Some(moment);
+            }
+            let silent = moment.duration_since(*seen.silent_since.get_or_insert(moment));
+            seen.silent_for = (silent >= silence_limit).then_some(silence_limit);
         }
     }
 
@@ -127,7 +160,9 @@ impl Polls {
     fn request_fault(&self, section: &Section) -> Option<String> {
         let seen = self.of(section).copied().unwrap_or_default();
         let fault = match seen.last {
-            Last::Accepted => return None,
+            Last::Accepted => {
+                return seen.silent_for.map(|limit| format!("no job request has ended for {}", show(limit)));
+            }
             Last::Mixed => {
                 "job requests since the last probe partly failed; waiting for the next accepted request"
             }
@@ -162,5 +197,134 @@ impl Polls {
 
     pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
         config.sections.iter().filter(|section| self.fault(section).is_none()).count()
+    }
+}
+
+fn silence_limit(config: &RunnerConfig) -> Duration {
+    let sections = u32::try_from(config.sections.len()).unwrap_or(u32::MAX);
+    let turn = config.check_interval.max(LONG_POLL.saturating_mul(sections));
+    SILENCE_LIMIT.max(turn.saturating_mul(SILENT_TURNS))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A runner whose sections had one accepted job request each.
+    struct Runner {
+        config: RunnerConfig,
+        metrics: RunnerMetrics,
+        polls: Polls,
+    }
+
+    impl Runner {
+        fn new(sections: usize) -> Self {
+            let names: Vec<_> = (0..sections).map(|number| format!("s{number}")).collect();
+            let section =
+                |name: &String| Section { short_token: ShortToken::of(name, |_| None), ..Section::default() };
+            let config = RunnerConfig {
+                concurrent: Some(4),
+                sections: names.iter().map(section).collect(),
+                ..RunnerConfig::default()
+            };
+            let requests = Requests { accepted: 1, ..Requests::default() };
+            let sections = names.into_iter().map(|name| (name, requests)).collect();
+            let metrics = RunnerMetrics { jobs: Some(0), sections, ..RunnerMetrics::default() };
+            Self { config, metrics, polls: Polls::default() }
+        }
+
+        fn requests(&mut self) -> &mut Requests {
+            self.metrics.sections.get_mut("s0").unwrap()
+        }
+
+        fn probe(&mut self) -> Option<String> {
+            self.polls.update(&self.metrics, Some(&self.config));
+            self.polls.fault(&self.config.sections[0])
+        }
+
+        /// The time until the first section has a fault, in minutes.
+        async fn minutes_until_fault(&mut self) -> u64 {
+            let begin = Instant::now();
+            while self.probe().is_none() {
+                assert!(begin.elapsed() < 100 * MINUTE, "still polling");
+                advance(MINUTE / 2).await;
+            }
+            begin.elapsed().as_secs() / 60
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_whose_requests_do_not_end_is_not_polling() {
+        let mut runner = Runner::new(1);
+        assert_eq!(runner.minutes_until_fault().await, 5);
+        assert_eq!(runner.probe().as_deref(), Some("no job request has ended for 5m"));
+        assert_eq!(runner.polls.polling(&runner.config), 0);
+        runner.requests().accepted = 2;
+        assert_eq!(runner.minutes_until_fault().await, 5);
+        // The executor has no free machine, so that no request is sent.
+        runner.requests().without_machine = 1;
+        assert_eq!(runner.minutes_until_fault().await, 5);
+        runner.requests().rejected = 1;
+        assert!(runner.probe().unwrap().contains("rejects its token"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_without_free_slot_is_not_counted() {
+        let mut runner = Runner::new(1);
+        let busy = async |runner: &mut Runner| {
+            for _ in 0..20 {
+                assert_eq!(runner.probe(), None);
+                advance(MINUTE).await;
+            }
+            runner.probe();
+        };
+        runner.metrics.jobs = Some(4);
+        busy(&mut runner).await;
+        runner.metrics.jobs = Some(3);
+        assert_eq!(runner.minutes_until_fault().await, 5);
+        // The section has reached its own limit.
+        runner.config.sections[0].limit = Some(2);
+        runner.requests().jobs = 2;
+        busy(&mut runner).await;
+        runner.config.sections[0].limit = Some(3);
+        assert_eq!(runner.minutes_until_fault().await, 5);
+        // The metrics cannot be read, for example while the process is suspended.
+        runner.requests().accepted = 2;
+        runner.probe();
+        let unread = RunnerMetrics::default();
+        let read = std::mem::replace(&mut runner.metrics, unread);
+        busy(&mut runner).await;
+        runner.metrics = RunnerMetrics { jobs: Some(0), ..read };
+        assert_eq!(runner.minutes_until_fault().await, 5);
+    }
+
+    /// With one free slot, the runner sends the requests of its sections in turn, and GitLab can delay each response by 50 s.
+    #[tokio::test(start_paused = true)]
+    async fn many_sections_and_long_check_interval_need_more_time() {
+        assert_eq!(Runner::new(2).minutes_until_fault().await, 5);
+        assert_eq!(Runner::new(12).minutes_until_fault().await, 30);
+        let mut rare = Runner::new(2);
+        rare.config.check_interval = 10 * MINUTE;
+        assert_eq!(rare.minutes_until_fault().await, 30);
+        assert_eq!(rare.probe().as_deref(), Some("no job request has ended for 30m"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_requests_of_job_router_count() {
+        let mut runner = Runner::new(1);
+        runner.config.sections[0].uses_job_router = true;
+        for requests in 0..20 {
+            runner.metrics.router = Some(JobRouter { requests, ..JobRouter::default() });
+            assert_eq!(runner.probe(), None);
+            advance(MINUTE).await;
+        }
+        assert_eq!(runner.minutes_until_fault().await, 4);
+        assert!(
+            runner.probe().unwrap().starts_with("no job request has ended for 5m; its requests go through")
+        );
     }
 }

@@ -20,6 +20,8 @@ pub struct RunnerConfig {
     pub listen_address: Option<String>,
     /// Maximum number of running jobs; `None` if the file has no valid number.
     pub concurrent: Option<u64>,
+    /// Interval of the job requests of a section.
+    pub check_interval: Duration,
     /// The runner's limit for its cleanup after SIGTERM.
     pub shutdown_timeout: Duration,
     pub sections: Vec<Section>,
@@ -30,6 +32,7 @@ impl Default for RunnerConfig {
         Self {
             listen_address: None,
             concurrent: None,
+            check_interval: Self::CHECK_INTERVAL,
             shutdown_timeout: Self::SHUTDOWN_TIMEOUT,
             sections: Vec::new(),
         }
@@ -37,8 +40,14 @@ impl Default for RunnerConfig {
 }
 
 impl RunnerConfig {
-    /// GitLab Runner's default.
+    /// GitLab Runner's defaults.
+    pub const CHECK_INTERVAL: Duration = Duration::from_secs(3);
     pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// Whether all slots (`concurrent`) have a job, if the number of jobs is known.
+    pub(super) fn is_full(&self, jobs: Option<usize>) -> bool {
+        jobs.zip(self.concurrent).is_some_and(|(jobs, slots)| slots > 0 && jobs as u64 >= slots)
+    }
 }
 
 /// One `[[runners]]` section.
@@ -46,6 +55,8 @@ impl RunnerConfig {
 pub struct Section {
     pub name: String,
     pub short_token: ShortToken,
+    /// Maximum number of running jobs of this section.
+    pub limit: Option<u64>,
     /// Number of consecutive failed health checks after which the runner disables this section...
     pub unhealthy_requests_limit: u64,
     /// ...for this time.
@@ -63,6 +74,7 @@ impl Default for Section {
         Self {
             name: String::new(),
             short_token: ShortToken::default(),
+            limit: None,
             unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
             unhealthy_interval: Self::UNHEALTHY_INTERVAL,
             uses_job_router: false,
@@ -112,6 +124,7 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     struct File {
         listen_address: Option<String>,
         concurrent: Option<i64>,
+        check_interval: Option<toml::Value>,
         shutdown_timeout: Option<i64>,
         #[serde(default)]
         runners: Vec<Runner>,
@@ -122,6 +135,7 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         name: String,
         #[serde(default)]
         token: String,
+        limit: Option<i64>,
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
         #[serde(default)]
@@ -161,9 +175,14 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         Some(span) => format!("invalid TOML near byte {}", span.start),
         None => "invalid TOML".to_owned(),
     })?;
+    let seconds = |number: Option<i64>| {
+        let number = number.and_then(|number| u64::try_from(number).ok());
+        number.filter(|number| *number > 0).map(Duration::from_secs)
+    };
     let section = |runner: Runner| Section {
         short_token: ShortToken::of(&runner.token, &env),
         name: runner.name,
+        limit: runner.limit.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
         unhealthy_requests_limit: runner
             .unhealthy_requests_limit
             .and_then(|limit| u64::try_from(limit).ok())
@@ -180,11 +199,9 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     Ok(RunnerConfig {
         listen_address: file.listen_address.filter(|address| !address.is_empty()),
         concurrent: file.concurrent.map_or(Some(1), |count| u64::try_from(count).ok()),
-        shutdown_timeout: file
-            .shutdown_timeout
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .filter(|seconds| *seconds > 0)
-            .map_or(RunnerConfig::SHUTDOWN_TIMEOUT, Duration::from_secs),
+        check_interval: seconds(file.check_interval.and_then(|value| value.as_integer()))
+            .unwrap_or(RunnerConfig::CHECK_INTERVAL),
+        shutdown_timeout: seconds(file.shutdown_timeout).unwrap_or(RunnerConfig::SHUTDOWN_TIMEOUT),
         sections: file.runners.into_iter().map(section).collect(),
     })
 }
@@ -239,6 +256,14 @@ mod tests {
         assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
         assert_eq!(parse("").unwrap(), RunnerConfig { concurrent: Some(1), ..RunnerConfig::default() });
         assert_eq!((config.concurrent, parse("concurrent = -1").unwrap().concurrent), (Some(4), None));
+        let interval = |text: &str| parse(text).unwrap().check_interval.as_secs();
+        assert_eq!(
+            (interval(""), interval("check_interval = 0"), interval("check_interval = 60")),
+            (3, 3, 60)
+        );
+        assert_eq!(interval("check_interval = 0.1"), 3, "the runner refuses it");
+        let limit = |more: &str| parse(&format!("[[runners]]\n{more}")).unwrap().sections[0].limit;
+        assert_eq!((limit(""), limit("limit = 0"), limit("limit = 7")), (None, None, Some(7)));
         let cleanup = |text: &str| parse(text).unwrap().shutdown_timeout.as_secs();
         assert_eq!((cleanup(""), cleanup("shutdown_timeout = 600")), (30, 600));
         assert_eq!((cleanup("shutdown_timeout = 0"), cleanup("shutdown_timeout = -1")), (30, 30));

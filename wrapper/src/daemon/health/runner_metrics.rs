@@ -53,7 +53,7 @@ impl CircuitBreaker {
     }
 }
 
-/// Counters of the job requests of one section since the runner's start.
+/// Counters of the job requests of one section since the runner's start, and its jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
     pub(super) accepted: u64,
@@ -68,6 +68,8 @@ pub(super) struct Requests {
     /// How often the executor prevented a job request: it had no free machine, or it failed.
     pub(super) without_machine: u64,
     pub(super) executor_failures: u64,
+    /// Running jobs.
+    pub(super) jobs: u64,
 }
 
 impl Requests {
@@ -98,7 +100,11 @@ impl RunnerMetrics {
     fn add(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "gitlab_runner_jobs" => {
-                *self.jobs.get_or_insert(0) += usize::try_from(sample.count()).unwrap_or(usize::MAX);
+                let jobs = sample.count();
+                *self.jobs.get_or_insert(0) += usize::try_from(jobs).unwrap_or(usize::MAX);
+                if let Some(section) = sample.label("runner") {
+                    self.sections.entry(section).or_default().jobs += jobs;
+                }
             }
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
                 self.process_state = sample.label("state");
@@ -273,13 +279,13 @@ gitlab_runner_broken{
         assert_eq!(metrics.process_started, Some(1_700_000_000.12));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
-        assert_eq!(abc, Requests { accepted: 13, ..prevented });
+        assert_eq!(abc, Requests { accepted: 13, jobs: 3, ..prevented });
         assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (9, 7, 2));
         assert_eq!(metrics.jobs_interrupted, 4);
         assert_eq!(metrics.config_loads, 2);
         let router = JobRouter { circuit_breaker: CircuitBreaker::HalfOpen, requests: 7, fallbacks: 4 };
         assert_eq!(metrics.router, Some(router));
-        let failed = Requests { rejected: 4, unanswered: 5, other: 6, ..Requests::default() };
+        let failed = Requests { jobs: 2, rejected: 4, unanswered: 5, other: 6, ..Requests::default() };
         assert_eq!(def, Requests { health_failures: 3, ..failed });
     }
 
