@@ -597,7 +597,7 @@ pub mod wrapper_client {
         /// forceful drain, as `status.drain.mode` shows.
         ///
         /// Errors: INVALID_ARGUMENT (a field is invalid; the runner was not stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, so
-        /// the drain would wait for its own job), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the client has read-only access).
+        /// the drain would wait for its own job; or there are too many callbacks), PERMISSION_DENIED (the client has read-only access).
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -730,7 +730,7 @@ pub mod wrapper_server {
         /// forceful drain, as `status.drain.mode` shows.
         ///
         /// Errors: INVALID_ARGUMENT (a field is invalid; the runner was not stopped), FAILED_PRECONDITION (`job_url` is a job of this runner, so
-        /// the drain would wait for its own job), RESOURCE_EXHAUSTED (too many callbacks), PERMISSION_DENIED (the client has read-only access).
+        /// the drain would wait for its own job; or there are too many callbacks), PERMISSION_DENIED (the client has read-only access).
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,

@@ -87,7 +87,7 @@ pub enum Refusal {
     FirstProcess,
     #[error("the state file cannot be written, so the next wrapper would not learn of the latest changes")]
     StateNotSaved,
-    #[error("too many different callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
+    #[error("too many callbacks with different URLs or methods for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
 }
 

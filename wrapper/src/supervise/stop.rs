@@ -21,7 +21,7 @@ pub struct Stop {
     pub mode: Mode,
     /// When a graceful stop becomes forceful. There is no default, because a job may take days.
     pub deadline: Option<Instant>,
-    /// The callbacks that are not finished yet. Equal callbacks are made once.
+    /// The callbacks that are not finished yet. Of those with equal URLs and methods, only the last one is made.
     pub callbacks: Vec<Callback>,
     /// The callbacks that succeeded, or failed after all retries.
     pub finished_callbacks: Vec<Callback>,
@@ -69,7 +69,7 @@ impl fmt::Display for StopId {
 }
 
 impl Stop {
-    /// The maximum number of different callbacks for one child.
+    /// The maximum number of callbacks with different URLs or methods for one child.
     pub const MAX_CALLBACKS: usize = 16;
 
     /// The maximum deadline. It is longer than any job.

@@ -76,15 +76,20 @@ fn join(stop: &mut Stop, request: &Stop) -> Result<Answer, Refusal> {
     Ok(Answer::Joined(stop.id.clone()))
 }
 
-/// Adds the callbacks of `request` that `stop` does not have, and returns them.
+/// Adds the callbacks of `request` that `stop` does not have, and returns them. One that differs from an earlier one in its headers only
+/// replaces it, because its credentials are newer.
 fn add_callbacks(stop: &mut Stop, request: &Stop) -> Result<Vec<Callback>, Refusal> {
     let is_new = |callback: &&Callback| {
         !stop.callbacks.contains(callback) && !stop.finished_callbacks.contains(callback)
     };
     let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
-    if stop.callbacks.len() + stop.finished_callbacks.len() + new.len() > Stop::MAX_CALLBACKS {
+    let is_kept = |known: &Callback| !new.iter().any(|new| new.replaces(known));
+    let kept = stop.callbacks.iter().chain(&stop.finished_callbacks).filter(|known| is_kept(known)).count();
+    if kept + new.len() > Stop::MAX_CALLBACKS {
         return Err(Refusal::TooManyCallbacks);
     }
+    stop.callbacks.retain(is_kept);
+    stop.finished_callbacks.retain(is_kept);
     stop.callbacks.extend(new.iter().cloned());
     Ok(new)
 }
@@ -214,5 +219,46 @@ impl ChildInfo {
     fn can_take_signal(self, until: Instant, context: &Context<'_>) -> bool {
         let is_old_enough = context.now >= self.started + context.policy.start_grace;
         context.now >= until || (context.handles_quit && is_old_enough)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn with_token(url: &str, method: &str, token: &str) -> Callback {
+        Callback::new(url, method, &HashMap::from([("Token".to_owned(), token.to_owned())])).unwrap()
+    }
+
+    fn request(callback: &Callback) -> Stop {
+        Stop { callbacks: vec![callback.clone()], ..Stop::new("d", Mode::Graceful) }
+    }
+
+    #[test]
+    fn callback_with_other_headers_replaces_pending_or_finished_one() {
+        let urls: Vec<_> = (0..Stop::MAX_CALLBACKS).map(|number| format!("http://host/{number}")).collect();
+        let mut stop = Stop::new("d", Mode::Graceful);
+        for url in &urls {
+            add_callbacks(&mut stop, &request(&with_token(url, "POST", "1"))).unwrap();
+        }
+        let newer = with_token(&urls[3], "POST", "2");
+        assert_eq!(add_callbacks(&mut stop, &request(&newer)).unwrap(), std::slice::from_ref(&newer));
+        assert_eq!(stop.callbacks.len(), Stop::MAX_CALLBACKS);
+        assert!(!stop.callbacks.contains(&with_token(&urls[3], "POST", "1")), "the older token is kept");
+        assert_eq!(add_callbacks(&mut stop, &request(&newer)).unwrap(), [], "the same one");
+
+        // It is sent after the exit, also if the earlier one was refused.
+        stop.finished_callbacks = std::mem::take(&mut stop.callbacks);
+        assert_eq!(add_callbacks(&mut stop, &request(&newer)).unwrap(), [], "the same one");
+        let newest = with_token(&urls[3], "POST", "3");
+        assert_eq!(add_callbacks(&mut stop, &request(&newest)).unwrap(), std::slice::from_ref(&newest));
+        assert_eq!((stop.callbacks, stop.finished_callbacks.len()), (vec![newest], urls.len() - 1));
+
+        stop.callbacks = vec![with_token("http://host/x", "POST", "1")];
+        for other in [with_token("http://host/y", "POST", "1"), with_token("http://host/x", "PUT", "1")] {
+            assert_eq!(add_callbacks(&mut stop, &request(&other)), Err(Refusal::TooManyCallbacks));
+        }
     }
 }

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tonic::Code;
 
-use crate::support::{Start, Wrapper, eventually};
+use crate::support::{Start, Wrapper, eventually, kill_group};
 
 /// An HTTP server that records the heads of all requests, and responds with its list of statuses in order, repeating the last one.
 pub(crate) struct Hook {
@@ -145,6 +145,31 @@ async fn empty_method_is_get_and_equal_callbacks_are_merged() {
     client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
     late.called(1).await;
     assert_eq!((hook.heads().len(), other.heads().len()), (1, 1));
+}
+
+/// As of an apply that is repeated by each pipeline, with the token of the pipeline.
+#[tokio::test]
+async fn callback_with_other_headers_replaces_the_earlier_one() {
+    let hook = Hook::new(&["200 OK"]).await;
+    let mut wrapper = ready(&["--ignore-quit"]).await;
+    let runner = wrapper.child_pid();
+    for pipeline in 0..20 {
+        // The upgrade is in the middle of the requests.
+        if pipeline == 10 {
+            wrapper.signal(Signal::USR1);
+            wrapper.ended().await;
+            wrapper = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+        }
+        let headers = [("Job-Token", format!("s3cret-{pipeline}"))];
+        let headers = headers.each_ref().map(|(name, token)| (*name, token.as_str()));
+        let mut client = wrapper.client().await;
+        client.graceful_with(callback(&hook.url, "POST", &headers)).await.unwrap();
+    }
+    kill_group(runner).await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    wrapper.logged("shutdown callback succeeded").await;
+    let heads = hook.heads();
+    assert!(heads.len() == 1 && heads[0].contains("job-token: s3cret-19\r\n"), "{heads:?}");
 }
 
 #[tokio::test]
