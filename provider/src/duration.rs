@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(crate) enum DurationError {
     #[error("it is empty")]
     Empty,
+    #[error("it must not be negative")]
+    Negative,
     #[error("`{0}` is not a number with a unit")]
     NoUnit(String),
     #[error("`{0}` is not one of the units ms, s, m, h, d")]
@@ -26,6 +28,9 @@ const MAX_SECONDS: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
+    }
+    if text.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && parse(rest).is_ok()) {
+        return Err(DurationError::Negative);
     }
     let mut rest = text;
     let mut seconds = 0.0;
@@ -102,7 +107,8 @@ mod tests {
         for (text, wanted) in [
             ("", DurationError::Empty),
             ("10", DurationError::NoUnit("10".into())),
-            ("-5s", DurationError::NoUnit("-5s".into())),
+            ("-5s", DurationError::Negative),
+            ("-", DurationError::NoUnit("-".into())),
             ("1h 30m", DurationError::UnknownUnit("h ".into())),
             ("5 minutes", DurationError::UnknownUnit(" minutes".into())),
             ("3w", DurationError::UnknownUnit("w".into())),

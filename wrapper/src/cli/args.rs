@@ -134,13 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn negative_duration_is_not_taken_for_a_flag() {
+        for words in
+            [["drain", "--deadline", "-5s"], ["drain", "--timeout", "-.5h"], ["wait", "--timeout", "-1m"]]
+        {
+            let error = Args::from_words(["grit-wrapper"].into_iter().chain(words)).unwrap_err().to_string();
+            assert!(error.contains("must not be negative"), "{error}");
+        }
+        let error =
+            Args::from_words(["grit-wrapper", "drain", "--deadline", "--wait"]).unwrap_err().to_string();
+        assert!(error.contains("expected a duration"), "{error}");
+    }
+
+    #[test]
     fn errors_name_the_flag() {
         for (args, flag) in [
             (&["--grpc-listen", "localhost:7777", "--", "x"][..], "--grpc-listen"),
             (&["--socket-mode", "0999", "--", "x"], "--socket-mode"),
             (&["--socket-mode", "7777", "--", "x"], "--socket-mode"),
             (&["--process-termination-timeout", "10", "--", "x"], "--process-termination-timeout"),
-            (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout"),
+            (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout <DURATION>': must not be negative"),
             (&["--drain-timeout=0", "--", "x"], "omit the flag for no limit"),
             (&["--grpc-listen", "fd", "--", "x"], "or fd://"),
             (&["--http-listen", "unix:///run/x", "--", "x"], "--http-listen"),

@@ -72,7 +72,7 @@ pub enum Command {
         #[arg(long, default_value = "")]
         reason: String,
         /// Abort remaining jobs after this duration. Default: never.
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse_limit)]
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
         /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
         /// exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a
@@ -81,7 +81,7 @@ pub enum Command {
         #[arg(long)]
         wait: bool,
         /// Timeout of the wait; the drain continues. Default: no timeout.
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "wait")]
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, requires = "wait")]
         timeout: Option<Duration>,
     },
     /// Cancel a drain before SIGQUIT is sent to the runner.
@@ -106,7 +106,7 @@ pub enum Command {
         #[arg(long = "for", value_enum, default_value_t = Goal::Stopped)]
         goal: Goal,
         /// Timeout of the wait. Default: no timeout.
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
         timeout: Option<Duration>,
     },
     /// Connect standard input and output to the wrapper, for an SSH client. The command ends when the wrapper closes the connection,

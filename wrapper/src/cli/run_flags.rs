@@ -72,15 +72,15 @@ pub struct Run {
 
     /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes. Default: 15s longer than
     /// `shutdown_timeout` in the runner's configuration, at least 45s.
-    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub process_termination_timeout: Option<Duration>,
 
     /// Timeout of a drain that a signal to the wrapper started. After this time the runner is stopped forcefully. Default: no timeout.
-    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration::parse_limit)]
+    #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
     /// Minimum time between the runner's start and SIGQUIT or SIGHUP: these signals would kill a runner without signal handlers.
-    #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", value_parser = duration::parse, default_value = "3s")]
+    #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
     /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket,
@@ -89,7 +89,7 @@ pub struct Run {
     pub state_file: Option<PathBuf>,
 
     /// Minimum uptime of a runner for the health level `process`. A runner with the level `polling` does not need it.
-    #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
+    #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "2s")]
     pub min_uptime: Duration,
 
     /// Minimum number of `[[runners]]` sections for health level `ready`.
@@ -97,7 +97,7 @@ pub struct Run {
     pub min_runners: usize,
 
     /// Interval between probes of a healthy runner; shorter while it starts or drains.
-    #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
 
     /// Address of the runner's HTTP server. It is passed as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
@@ -109,11 +109,11 @@ pub struct Run {
     pub restart: RestartWhen,
 
     /// Delay before the first restart; it doubles with each consecutive failure.
-    #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "1s")]
     pub restart_delay: Duration,
 
     /// Maximum delay before a restart.
-    #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
+    #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
     pub restart_max_delay: Duration,
 
     /// Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills

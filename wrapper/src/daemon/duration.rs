@@ -8,6 +8,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
+    if text.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && parse(rest).is_ok()) {
+        return Err("must not be negative".to_owned());
+    }
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
