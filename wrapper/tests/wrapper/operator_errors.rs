@@ -81,6 +81,29 @@ async fn missing_listener_errors_match_snapshot() {
     insta::assert_snapshot!(text);
 }
 
+/// An empty value of a service's environment file is a value.
+#[test]
+fn invalid_value_names_its_environment_variable() {
+    let stderr = |words: &[&str], (name, value): (&str, &str)| {
+        let output = Command::new(PROGRAM).args(words).env(name, value).output().unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let address = |value| ("GRIT_WRAPPER_ADDRESS", value);
+    let tip = "tip: the value comes from the environment variable GRIT_WRAPPER_ADDRESS\n";
+    for value in ["", "localhost:7777"] {
+        let text = stderr(&["status"], address(value));
+        assert!(text.contains(&format!("invalid value '{value}' for '--address <URL>'")), "{text}");
+        assert!(text.contains(tip), "{text}");
+    }
+    for words in [["status", "--address", ""], ["status", "--address=", "--json"]] {
+        let text = stderr(&words, address("unix:///run/x"));
+        assert!(text.contains("for '--address <URL>'") && !text.contains("tip:"), "{text}");
+    }
+    let text = stderr(&["run", "--", "true"], ("GRIT_WRAPPER_DRAIN_TIMEOUT", "soon"));
+    assert!(text.contains("the environment variable GRIT_WRAPPER_DRAIN_TIMEOUT\n"), "{text}");
+}
+
 /// Without root, the test removes its user's permissions, instead of connecting as another user.
 #[tokio::test]
 async fn permission_errors_match_snapshot() {
