@@ -167,6 +167,9 @@ pub struct Drain {
     /// Time from now until `deadline`, so that clients do not need the same clock. 0 if `deadline` has passed.
     #[prost(message, optional, tag = "10")]
     pub until_deadline: ::core::option::Option<::prost_types::Duration>,
+    /// Who made a graceful drain forceful by a request, in the form of `requested_by`. Empty if nobody did, or if the deadline did.
+    #[prost(string, tag = "11")]
+    pub forced_by: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}

@@ -88,6 +88,7 @@ fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
         reason: drain.reason,
         requested_at: time(drain.requested_at),
         requested_by: drain.requested_by,
+        forced_by: drain.forced_by,
         deadline: time(drain.deadline),
         signalled: drain.signalled,
         outcome,

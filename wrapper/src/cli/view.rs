@@ -64,26 +64,34 @@ pub(super) fn status(status: &Status) -> String {
             fact("oldest job", &format!("{}, stage {}", oldest.age_text(), oldest.stage));
         }
     }
-    let mut drained = |name: &str, drain: &Drain| {
+    // The facts of an earlier drain are indented: it can have the same ones as the current drain.
+    let mut drained = |name: &str, drain: &Drain, is_last: bool| {
         let reason =
             if drain.reason.is_empty() { String::new() } else { format!(", reason: {}", drain.reason) };
         fact(name, &format!("{}, id {}{reason}", drain.mode.name(), drain.id));
+        let mut detail = |name: &str, value: &str| match is_last {
+            true => fact("", &format!("{name:<10} {value}")),
+            false => fact(name, value),
+        };
         if let Some(requested_at) = drain.requested_at.and_then(time_text) {
             let by = if drain.requested_by.is_empty() { "" } else { " by " };
-            fact("requested", &format!("{requested_at}{by}{}", drain.requested_by));
+            detail("requested", &format!("{requested_at}{by}{}", drain.requested_by));
+        }
+        if !drain.forced_by.is_empty() {
+            detail("forced by", &drain.forced_by);
         }
         if let Some(outcome) = drain.outcome {
-            fact("outcome", outcome_text(outcome));
+            detail("outcome", outcome_text(outcome));
         }
         if let Some(exit) = &drain.exit {
-            fact("exit", &exit_text(exit));
+            detail("exit", &exit_text(exit));
         }
     };
     if let Some(drain) = &status.last_drain {
-        drained("last drain", drain);
+        drained("last drain", drain, true);
     }
     if let Some(drain) = &status.drain {
-        drained("drain", drain);
+        drained("drain", drain, false);
         if let Some(deadline) = drain.deadline.and_then(time_text) {
             fact("deadline", &deadline);
         }
@@ -198,6 +206,7 @@ mod tests {
                 reason: "version 2".to_owned(),
                 requested_at: at(1_700_000_060_000),
                 requested_by: "uid 1000 (deploy), unix socket".to_owned(),
+                forced_by: String::new(),
                 deadline: None,
                 signalled: true,
                 outcome: None,
@@ -226,6 +235,31 @@ mod tests {
         requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
         ");
         assert_eq!(draining().line(), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
+    }
+
+    #[test]
+    fn status_tells_two_drains_apart() {
+        let mut two = draining();
+        let drain = two.drain.as_mut().unwrap();
+        drain.mode = Mode::Forceful;
+        drain.forced_by = "uid 0 (root), unix socket".to_owned();
+        two.last_drain = Some(Drain {
+            id: "deploy-6".to_owned(),
+            outcome: Some(StopOutcome::Clean),
+            exit: Some(Exit { how: How::Code(0), killed: false }),
+            ..draining().drain.unwrap()
+        });
+        let text = status(&two);
+        let (_, drains) = text.split_once("stage step_script\n").unwrap();
+        insta::assert_snapshot!(drains, @r"
+        last drain graceful, id deploy-6, reason: version 2
+                   requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+                   outcome    clean: the runner finished its jobs and exited
+                   exit       code 0
+        drain      forceful, id deploy-7, reason: version 2
+        requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+        forced by  uid 0 (root), unix socket
+        ");
     }
 
     #[test]

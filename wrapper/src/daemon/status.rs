@@ -110,6 +110,8 @@ pub struct Drain {
     #[serde(serialize_with = "rfc3339")]
     pub requested_at: Option<SystemTime>,
     pub requested_by: String,
+    /// Who made a graceful drain forceful, in the same form; empty if nobody did.
+    pub forced_by: String,
     #[serde(serialize_with = "rfc3339")]
     pub deadline: Option<SystemTime>,
     /// The stop signal was sent, so that the drain cannot be cancelled.

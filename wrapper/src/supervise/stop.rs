@@ -19,6 +19,8 @@ pub struct Stop {
     /// The mode of the first request. A later request, or the deadline, can make a graceful stop forceful.
     pub requested_mode: Mode,
     pub mode: Mode,
+    /// The client whose request made a graceful stop forceful; empty if none did.
+    pub forced_by: Arc<str>,
     /// When a graceful stop becomes forceful. There is no default, because a job may take days.
     pub deadline: Option<Instant>,
     /// The callbacks that are not finished yet. Of those with equal URLs and methods, only the last one is made.
@@ -89,6 +91,7 @@ impl Stop {
             requested_at: Instant::now(),
             requested_mode: mode,
             mode,
+            forced_by: Arc::from(""),
             deadline: None,
             callbacks: Vec::new(),
             finished_callbacks: Vec::new(),

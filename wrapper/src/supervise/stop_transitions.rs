@@ -22,8 +22,8 @@ pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_
         State::Starting { stop: None } => (State::Starting { stop: Some(request) }, Ok(Answer::Done)),
         State::Starting { stop: Some(mut stop) } => {
             let answer = join(&mut stop, &request);
-            if answer.is_ok() && request.mode == Mode::Forceful {
-                stop.mode = Mode::Forceful;
+            if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                (stop.mode, stop.forced_by) = (Mode::Forceful, request.requested_by);
             }
             (State::Starting { stop: Some(stop) }, answer)
         }
@@ -31,6 +31,7 @@ pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_
         State::Stopping { child, mut stop, phase } => {
             let answer = join(&mut stop, &request);
             if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                stop.forced_by = request.requested_by;
                 return (escalate(child, stop, phase, context), answer);
             }
             (State::Stopping { child, stop, phase }, answer)

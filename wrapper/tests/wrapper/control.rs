@@ -205,6 +205,33 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     assert_eq!(last_drain(&next), last);
 }
 
+#[tokio::test]
+async fn drain_reports_who_made_it_forceful() {
+    let wrapper = ready(&[], &["--ignore-quit", "--ignore-term"]).await;
+    operator(&wrapper, &["drain", "--id", "deploy-7"]);
+    wrapper.recorded("ready QUIT").await;
+    let forced_by = |wrapper: &Wrapper| {
+        let drain = json(&operator(wrapper, &["status", "--json"]))["drain"].clone();
+        assert_eq!(drain["id"], "deploy-7");
+        drain["forced_by"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(forced_by(&wrapper), "");
+    operator(&wrapper, &["drain", "--force"]);
+    let by = forced_by(&wrapper);
+    let uid = rustix::process::geteuid().as_raw();
+    assert!(by.starts_with(&format!("uid {uid}")), "{by}");
+    // Only the first one counts.
+    wrapper.client().await.forceful().await;
+    assert_eq!(forced_by(&wrapper), by);
+
+    let (mut process, folder) = wrapper.into_parts();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let next = Start::again(folder).flags(&["--start-grace=0s", "--min-uptime=0s"]).child(&[]);
+    drop(next.client().await);
+    assert_eq!(forced_by(&next), by);
+}
+
 /// A runner with 1,000 sections, 5,000 jobs and 20 MB of metrics.
 ///
 /// The commands are processes that this test waits for, while the runner's server responds.

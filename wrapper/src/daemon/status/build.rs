@@ -140,6 +140,7 @@ impl Drain {
             reason: stop.reason.to_string(),
             requested_at: Some(at(requested)),
             requested_by: stop.requested_by.to_string(),
+            forced_by: stop.forced_by.to_string(),
             deadline: deadline.map(at),
             signalled,
             outcome: stop.outcome,

@@ -76,6 +76,8 @@ pub(super) struct SavedStop {
     #[serde(rename = "by")]
     requested_by: Option<String>,
     pub(super) forceful: bool,
+    #[serde(default)]
+    forced_by: String,
     #[serde(rename = "asked")]
     requested_at: u64,
     deadline: Option<u64>,
@@ -183,6 +185,7 @@ impl SavedStop {
             reason: stop.reason.to_string(),
             requested_by: Some(stop.requested_by.to_string()),
             forceful: stop.mode == Mode::Forceful,
+            forced_by: stop.forced_by.to_string(),
             requested_at: times::millis(clocks, stop.requested_at),
             deadline: stop.deadline.map(|deadline| times::millis(clocks, deadline)),
             callbacks: save(&stop.callbacks),
@@ -226,6 +229,7 @@ impl SavedStop {
             // A wrapper counts a drain in the mode in which it found it.
             requested_mode: self.mode(),
             mode: self.mode(),
+            forced_by: Arc::from(self.forced_by.as_str()),
             deadline: self.deadline.map(|deadline| times.moment(deadline)),
             callbacks: restore(&self.callbacks),
             finished_callbacks: restore(&self.finished_callbacks),

@@ -145,6 +145,7 @@ impl From<Drain> for v1::Drain {
             outcome: outcome.into(),
             requested_by: drain.requested_by,
             exit: drain.exit.map(Into::into),
+            forced_by: drain.forced_by,
         }
     }
 }
