@@ -20,6 +20,11 @@ const PROGRAMS: [(&[&str], &[&str]); 2] = [
 /// The stand-ins. In an optimized build they are other names of the program `bench`.
 const STAND_INS: [&str; 4] = ["carry", "lab-init", "runner-stand-in", "terraform-provider-lab"];
 
+/// Prints the options and the benchmarks, without the optimized build that a run needs.
+pub(crate) fn help() -> anyhow::Result<()> {
+    execute(&mut cargo(&["run", "--quiet", "--package", "grit-tests", "--bin", "bench", "--", "--help"]))
+}
+
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     setup::terraform()?;
     let is_quick = arguments.iter().any(|argument| argument == "--quick");

@@ -48,15 +48,20 @@ fn main() -> ExitCode {
         None => ("", [].as_slice()),
     };
     let outcome = match command {
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        "bench" if asks_for_help(rest) => bench::help(),
+        "demo" | "test" | "dist" | "gen" if asks_for_help(rest) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "bench" => bench::run(rest),
         "dist" => dist::run(rest),
         "gen" => generate::run(rest),
-        "help" | "--help" | "-h" => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -68,5 +73,24 @@ fn main() -> ExitCode {
             eprintln!("cargo xtask {command}: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Arguments after `--` are those of the tests.
+fn asks_for_help(arguments: &[String]) -> bool {
+    let mut arguments = arguments.iter().take_while(|argument| *argument != "--");
+    arguments.any(|argument| argument == "--help" || argument == "-h")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_is_an_argument_before_two_dashes() {
+        let asks =
+            |line: &str| asks_for_help(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert!(asks("--help") && asks("wrapper -h"));
+        assert!(!asks("") && !asks("wrapper") && !asks("--core 1.6 -- --help"));
     }
 }

@@ -12,7 +12,7 @@ use grit_tests::{
 
 /// Measures the project against its budgets.
 #[derive(Debug, Parser)]
-#[command(after_help = format!("Benchmarks:\n{}", bench::list()))]
+#[command(bin_name = "cargo xtask bench", after_help = format!("Benchmarks:\n{}", bench::list()))]
 struct Bench {
     /// The benchmarks to run; all if none is named.
     names: Vec<String>,
