@@ -7,17 +7,17 @@ use http_body_util::Empty;
 use hyper::{
     Request, StatusCode, Uri,
     body::Bytes,
+    client::conn::http1::handshake,
     header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT},
+    http::uri::PathAndQuery,
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::client::legacy::connect::HttpConnector;
 use percent_encoding::percent_decode_str;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::{task::spawn_blocking, time::timeout};
+use tower::{BoxError, ServiceExt as _};
 
 use crate::supervise::callback::Callback;
 
@@ -31,8 +31,10 @@ pub(super) enum RequestError {
     Build(#[source] http::Error),
     #[error("no response within {0:?}")]
     Timeout(Duration),
+    #[error("cannot connect")]
+    Connect(#[source] BoxError),
     #[error("the request failed")]
-    Request(#[source] hyper_util::client::legacy::Error),
+    Request(#[source] hyper::Error),
     #[error("the HTTP status was {0}")]
     Status(StatusCode),
 }
@@ -41,7 +43,7 @@ impl RequestError {
     /// Whether another attempt may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Timeout(_) | Self::Request(_) => true,
+            Self::Timeout(_) | Self::Connect(_) | Self::Request(_) => true,
             // The file may just be replaced by an upgrade, or its file system not be mounted yet.
             Self::NoAuthorities => true,
             Self::Status(status) => {
@@ -61,22 +63,26 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
 }
 
 async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
-    let client =
-        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(callback).await?);
-    let mut request = Request::builder().method(callback.method().clone()).uri(callback.uri().clone());
+    let uri = callback.uri();
+    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let mut request = Request::builder().method(callback.method().clone()).uri(path);
     if let Some(headers) = request.headers_mut() {
         headers.insert(USER_AGENT, USER_AGENT_VALUE);
         headers.extend(callback.headers().clone());
         // As in upstream's client, only the URL sets the host.
-        headers.remove(HOST);
-        if let Some(user) = basic_authorization(callback.uri())
+        headers.insert(HOST, host(uri)?);
+        if let Some(user) = basic_authorization(uri)
             && !headers.contains_key(AUTHORIZATION)
         {
             headers.insert(AUTHORIZATION, user);
         }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
-    let answer = client.request(request).await.map_err(RequestError::Request)?;
+    let stream = connector(callback).await?.oneshot(uri.clone()).await.map_err(RequestError::Connect)?;
+    let (mut requests, connection) = handshake(stream).await.map_err(RequestError::Request)?;
+    // It ends when `requests` is dropped. Its error is that of the request.
+    tokio::spawn(connection);
+    let answer = requests.send_request(request).await.map_err(RequestError::Request)?;
     match answer.status() {
         status if status.is_success() => Ok(status),
         status => Err(RequestError::Status(status)),
@@ -85,6 +91,17 @@ async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
 
 const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+
+/// The host of the URL, and its port if it is not the default one of the scheme.
+fn host(uri: &Uri) -> Result<HeaderValue, RequestError> {
+    let host = uri.host().unwrap_or_default();
+    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let value = match uri.port_u16() {
+        Some(port) if port != default => format!("{host}:{port}"),
+        _ => host.to_owned(),
+    };
+    HeaderValue::try_from(value).map_err(|error| RequestError::Build(error.into()))
+}
 
 /// User information in the URL is sent as basic authorization, as Go's client does for upstream's wrapper.
 fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
@@ -120,6 +137,18 @@ async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn default_port_is_no_part_of_host_header() {
+        for (url, value) in [
+            ("http://u:p@host:80/x", "host"),
+            ("http://host:443", "host:443"),
+            ("https://host:443/x", "host"),
+            ("https://[::1]:8443/x?y", "[::1]:8443"),
+        ] {
+            assert_eq!(host(&url.parse().unwrap()).unwrap(), value, "{url}");
+        }
+    }
 
     #[test]
     fn url_userinfo_becomes_basic_auth() {

@@ -1,15 +1,20 @@
 //! HTTP client for the runner's HTTP server.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, StatusCode, body::Bytes};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    client::conn::http1::{SendRequest, handshake},
+    header::HOST,
 };
+use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 
 /// Larger than a list of ten thousand jobs.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -41,22 +46,25 @@ pub(super) enum GetError {
     Slow,
 }
 
-/// A client that keeps its connection open between requests.
-#[derive(Clone, Debug)]
-pub(super) struct Http(Client<HttpConnector, Empty<Bytes>>);
+/// A client that keeps one connection open between requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Http(Arc<Mutex<Option<Connection>>>);
+
+/// An open connection without a request.
+#[derive(Debug)]
+struct Connection {
+    endpoint: String,
+    requests: SendRequest<Empty<Bytes>>,
+}
 
 impl Http {
-    pub(super) fn new() -> Self {
-        Self(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(1).build_http())
-    }
-
     pub(super) async fn get(&self, endpoint: &str, path: &str) -> Result<(StatusCode, String), GetError> {
-        let request = request(endpoint, path)?;
         let answer = async {
-            let answer = self.0.request(request).await.map_err(|_| GetError::Connect)?;
+            let (connection, answer) = self.send(endpoint, path).await?;
             let status = answer.status();
             let body =
                 Limited::new(answer.into_body(), MAX_BODY).collect().await.map_err(|_| GetError::Body)?;
+            self.keep(connection);
             Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
         };
         timeout(RESPONSE_LIMIT, answer).await.map_err(|_| GetError::Timeout)?
@@ -69,9 +77,8 @@ impl Http {
         path: &str,
         mut line: impl FnMut(&str),
     ) -> Result<StatusCode, GetError> {
-        let answer = self.0.request(request(endpoint, path)?);
-        let answer = timeout(RESPONSE_LIMIT, answer).await.map_err(|_| GetError::Timeout)?;
-        let mut answer = answer.map_err(|_| GetError::Connect)?;
+        let answer = timeout(RESPONSE_LIMIT, self.send(endpoint, path)).await;
+        let (connection, mut answer) = answer.map_err(|_| GetError::Timeout)??;
         let status = answer.status();
         let read = async {
             let (mut lines, mut size) = (Lines::default(), 0);
@@ -86,15 +93,37 @@ impl Http {
                 lines.add(&data, &mut line)?;
             }
             lines.finish(&mut line);
+            self.keep(connection);
             Ok(status)
         };
         timeout(STREAM_LIMIT, read).await.map_err(|_| GetError::Slow)?
     }
-}
 
-fn request(endpoint: &str, path: &str) -> Result<Request<Empty<Bytes>>, GetError> {
-    let request = Request::get(format!("http://{endpoint}{path}"));
-    request.body(Empty::new()).map_err(|_| GetError::Address)
+    /// Sends the request over the open connection, or over a new one. If the future or the response is dropped, the connection is closed.
+    async fn send(&self, endpoint: &str, path: &str) -> Result<(Connection, Response<Incoming>), GetError> {
+        let request = Request::get(path).header(HOST, endpoint).body(Empty::new());
+        let request = request.map_err(|_| GetError::Address)?;
+        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut connection) = idle.filter(|idle| idle.endpoint == endpoint)
+            && connection.requests.ready().await.is_ok()
+            // The runner may close it in this moment.
+            && let Ok(answer) = connection.requests.send_request(request.clone()).await
+        {
+            return Ok((connection, answer));
+        }
+        let stream = TcpStream::connect(endpoint).await.map_err(|_| GetError::Connect)?;
+        let (mut requests, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|_| GetError::Connect)?;
+        // It ends with its last request, or when `requests` is dropped. Its error is that of the request.
+        tokio::spawn(connection);
+        let answer = requests.send_request(request).await.map_err(|_| GetError::Connect)?;
+        Ok((Connection { endpoint: endpoint.to_owned(), requests }, answer))
+    }
+
+    /// Keeps a connection whose response is complete.
+    fn keep(&self, connection: Connection) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
 }
 
 /// Splits a stream of bytes into lines.
@@ -133,7 +162,53 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
     use super::*;
+
+    /// Accepts one connection and serves this number of requests on it. The other end of the connection is then closed.
+    async fn serve(listener: &TcpListener, requests: usize) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for _ in 0..requests {
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes").await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_is_reused_until_the_server_closes_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (endpoint, other_endpoint) =
+            [&listener, &other].map(|listener| listener.local_addr().unwrap().to_string()).into();
+        let http = Http::default();
+        let (mut lines, yes) = (0, (StatusCode::OK, "yes".to_owned()));
+        tokio::join!(
+            async {
+                serve(&listener, 3).await;
+                serve(&listener, 1).await;
+                serve(&other, 1).await;
+            },
+            async {
+                assert_eq!(http.get(&endpoint, "/metrics").await.unwrap(), yes);
+                let status = http.lines(&endpoint, "/metrics", |line| lines += usize::from(line == "yes"));
+                assert_eq!(status.await.unwrap(), StatusCode::OK);
+                assert_eq!(http.get(&endpoint, "/debug/jobs/list").await.unwrap(), yes);
+                assert_eq!(http.get(&endpoint, "/metrics").await.unwrap(), yes);
+                assert_eq!(http.get(&other_endpoint, "/metrics").await.unwrap(), yes);
+            }
+        );
+        assert_eq!(lines, 1);
+        drop(listener);
+        let refused = http.get(&endpoint, "/metrics").await.unwrap_err();
+        assert!(matches!(refused, GetError::Connect), "{refused}");
+    }
 
     #[test]
     fn lines_are_complete_at_any_chunk_size() {

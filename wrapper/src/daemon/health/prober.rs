@@ -64,7 +64,7 @@ struct List {
 impl Prober {
     pub fn new(settings: Settings) -> Self {
         let reader = Reader::new(settings.source.clone());
-        Self { settings, reader, http: Http::new(), list: Arc::default() }
+        Self { settings, reader, http: Http::default(), list: Arc::default() }
     }
 
     /// The runner's current jobs; `None` if unknown.
