@@ -64,8 +64,7 @@ pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<Stat
 
 async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
     let uri = callback.uri();
-    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let mut request = Request::builder().method(callback.method().clone()).uri(path);
+    let mut request = Request::builder().method(callback.method().clone()).uri(origin_form(uri));
     if let Some(headers) = request.headers_mut() {
         headers.insert(USER_AGENT, USER_AGENT_VALUE);
         headers.extend(callback.headers().clone());
@@ -91,6 +90,12 @@ async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
 
 const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("grit-wrapper/", env!("CARGO_PKG_VERSION")));
+
+/// Path and query of the URL.
+fn origin_form(uri: &Uri) -> String {
+    // `as_str` has no path if the URL has none: `http://host?query`.
+    uri.path_and_query().map_or_else(|| "/".to_owned(), PathAndQuery::to_string)
+}
 
 /// The host of the URL, and its port if it is not the default one of the scheme.
 fn host(uri: &Uri) -> Result<HeaderValue, RequestError> {
@@ -137,6 +142,16 @@ async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn origin_form_begins_with_a_slash() {
+        for (url, form) in
+            [("http://host", "/"), ("http://host?x=1", "/?x=1"), ("http://u:p@host:81/a/b?x#y", "/a/b?x")]
+        {
+            assert_eq!(origin_form(&url.parse().unwrap()), form, "{url}");
+            assert!(Request::get(form).body(()).is_ok());
+        }
+    }
 
     #[test]
     fn default_port_is_no_part_of_host_header() {
