@@ -129,10 +129,11 @@ impl UnixSocket {
 /// Waits until the socket may have been removed, or is to be tried again.
 async fn disturbed(place: Option<&Place>) {
     let never = std::future::pending;
-    let Some(place) = place else { return never().await };
-    tokio::select! {
-        () = async { match &place.watch { Some(watch) => watch.removed().await, None => never().await } } => {}
-        () = async { match place.retry_at { Some(at) => sleep_until(at).await, None => never().await } } => {}
+    match place {
+        // A failed attempt removes the socket that it has bound: that is no reason to try again sooner.
+        Some(Place { retry_at: Some(at), .. }) => sleep_until(*at).await,
+        Some(Place { watch: Some(watch), .. }) => watch.removed().await,
+        _ => never().await,
     }
 }
 
@@ -153,10 +154,17 @@ impl Place {
             Err(error) => {
                 let failure = format!("{:#}", anyhow::Error::new(error));
                 if self.failure.as_ref() != Some(&failure) {
-                    error!(
-                        { key::ERROR } = failure,
-                        "the socket was removed or replaced, and clients cannot connect; trying again"
-                    );
+                    if self.file.is_in_place() {
+                        warn!(
+                            { key::ERROR } = failure,
+                            "the socket's lock file was removed or replaced, and cannot be locked; trying again"
+                        );
+                    } else {
+                        error!(
+                            { key::ERROR } = failure,
+                            "the socket was removed or replaced, and clients cannot connect; trying again"
+                        );
+                    }
                 }
                 self.failure = Some(failure);
                 self.retry_at = Some(Instant::now() + RETRY_DELAY);
