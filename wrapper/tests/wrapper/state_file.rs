@@ -1,6 +1,11 @@
 //! The state file: other versions, damage, permissions, a full disk, and changes of the wall clock.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+    time::Duration,
+};
 
 use grit_proto::{
     runner_wrapper::Status,
@@ -166,7 +171,10 @@ async fn unwritable_state_file_blocks_start_but_not_drain() {
     };
     let unsaved = "the state file cannot be written: Is a directory";
     let found = reasons().await;
-    assert!(found.contains(unsaved) && found.contains("the drain would be lost"), "{found}");
+    assert!(
+        found.contains(unsaved) && found.contains("a drain that it does not contain would be lost"),
+        "{found}"
+    );
     fs::remove_dir(&in_the_way).unwrap();
     eventually("the reason is gone", async || {
         let found = reasons().await;
@@ -256,7 +264,8 @@ async fn removed_state_file_is_rewritten() {
     written().await;
     fs::remove_file(&file).unwrap();
     written().await;
-    fs::remove_dir_all(&own).unwrap();
+    // The wrapper writes into it again as soon as its first file is removed.
+    eventually("the directory is removed", async || fs::remove_dir_all(&own)).await;
     written().await;
     // The new directory is watched as the old one was.
     fs::remove_file(&file).unwrap();
@@ -312,6 +321,67 @@ async fn runner_unknown_to_another_wrapper_is_kept_not_restarted() {
     assert_eq!(first.record(), "ready");
     let state = first.read("w.sock.state");
     assert!(state.contains(&format!("\"pid\":{},", second.child_pid())), "{state}");
+}
+
+/// Another wrapper had the state file and was killed: the file is for the wrapper that adopts its runner.
+#[tokio::test]
+async fn state_file_of_a_killed_wrapper_is_not_replaced() {
+    let (first, mut second) = lock_taken_by_another(&["w.sock.state", "w.sock.state.lock"]).await;
+    second.child_ready().await;
+    first.logged(&format!("in use by process {} (grit-wrapper)", second.pid())).await;
+    let runner = second.child_pid();
+    let command = fs::read_to_string(format!("/proc/{runner}/cmdline")).unwrap();
+    second.signal(Signal::KILL);
+    second.ended().await;
+    eventually("the first wrapper tries again", async || {
+        let holder = first.read("w.sock.state.lock");
+        if holder.trim() == first.pid().to_string() { Ok(()) } else { Err(holder) }
+    })
+    .await;
+    let command: Vec<_> = command.split_terminator('\0').collect();
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    let third = Start::again(second.into_folder()).flags(&["--start-grace=0s", &state]).command(&command);
+    let status = third.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));
+}
+
+/// It has the lock, and can still fail before it adopts the runner.
+#[tokio::test]
+async fn runner_is_kept_while_another_process_only_has_the_lock() {
+    let first = ready(&[]).await;
+    let lock = first.path("w.sock.state.lock");
+    first.signal(Signal::STOP);
+    fs::remove_file(&lock).unwrap();
+    let other = fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&lock).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    first.signal(Signal::CONT);
+    first.logged("in use by").await;
+    assert_eq!(first.client().await.status().await.0, Status::Running);
+    drop(other);
+    eventually("the lock is held again", async || {
+        let holder = first.read("w.sock.state.lock");
+        if holder.trim() == first.pid().to_string() { Ok(()) } else { Err(holder) }
+    })
+    .await;
+    assert!(!first.read("log").contains("another wrapper has adopted the runner"), "{}", first.read("log"));
+}
+
+/// The first wrapper cannot react to the removal of its files.
+#[tokio::test]
+async fn no_second_runner_is_started_beside_a_supervised_one() {
+    let first = ready(&[]).await;
+    let command = fs::read_to_string(format!("/proc/{}/cmdline", first.child_pid())).unwrap();
+    first.signal(Signal::STOP);
+    for name in ["w.sock.state", "w.sock.state.lock"] {
+        fs::remove_file(first.path(name)).unwrap();
+    }
+    let command: Vec<_> = command.split_terminator('\0').collect();
+    let state = format!("--state-file={}", first.path("w.sock.state").display());
+    let mut second = Start::new().flags(&["--start-grace=0s", &state]).command(&command);
+    assert_eq!(second.ended().await.code(), Some(125));
+    let told = format!("(PID {}) still supervises a runner (PID {})", first.pid(), first.child_pid());
+    assert!(second.read("log").contains(&told), "{}", second.read("log"));
+    first.signal(Signal::CONT);
 }
 
 /// The lock file is locked again, so that no other wrapper can use the state file.

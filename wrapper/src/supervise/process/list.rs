@@ -55,25 +55,27 @@ pub(crate) async fn running(command: &CommandLine, program: &Path) -> Vec<u32> {
     search(move |process| command.are_of(&read(process.pid, "cmdline")).then_some(process.pid)).await
 }
 
-/// The running runners of this user that lost their wrapper, which had this state file. `program`: of the command, if it was found.
+/// Running runners that were started with one state file.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    /// Those that lost their wrapper.
+    pub(crate) runners: Vec<Identity>,
+    /// PIDs of one whose wrapper is running, and of this wrapper.
+    pub(crate) supervised: Option<(u32, u32)>,
+}
+
+/// The running runners of this user that wrappers with this state file started. `program`: of the command, if it was found.
 /// Without processes that do not respond.
-pub(crate) async fn orphaned(
-    state_file: &Path,
-    command: &CommandLine,
-    program: Option<&Path>,
-) -> Vec<Identity> {
+pub(crate) async fn orphaned(state_file: &Path, command: &CommandLine, program: Option<&Path>) -> Orphans {
     let arguments = Arguments::of(command, program);
     let words = command.words();
     let state_file = state_file.to_owned();
     let user = rustix::process::geteuid().as_raw();
-    let orphan = move |process: &Process| {
+    let started = move |process: &Process| {
         let line = read(process.pid, "cmdline");
         // The processes of its jobs have the same environment.
         let is_runner = arguments.are_of(&line) || runner_command::is_runner(&line);
-        if !is_runner
-            || fs::metadata(format!("/proc/{}", process.pid)).ok()?.uid() != user
-            || Process::of(process.parent).is_some_and(|parent| parent.name() == WRAPPER_NAME)
-        {
+        if !is_runner || fs::metadata(format!("/proc/{}", process.pid)).ok()?.uid() != user {
             return None;
         }
         let environment = read(process.pid, "environ");
@@ -83,9 +85,17 @@ pub(crate) async fn orphaned(
         let origin = Origin { marker, command: words.clone(), seen: Vec::new(), log: None };
         let mut identity = Identity::of(process.pid).ok()?;
         identity.origin = Some(origin);
-        (is_ours && identity.start_ticks() == process.start_ticks).then_some(identity)
+        (is_ours && identity.start_ticks() == process.start_ticks).then_some((process.parent, identity))
     };
-    search(orphan).await
+    let started = search(started).await;
+    let is_wrapper =
+        |pid| Process::of(pid).is_some_and(|parent| !parent.is_ending() && parent.name() == WRAPPER_NAME);
+    let supervised = started.iter().find(|(parent, _)| is_wrapper(*parent));
+    let supervised = supervised.map(|(wrapper, runner)| (runner.pid, *wrapper));
+    let pids: HashSet<_> = started.iter().map(|(_, runner)| runner.pid).collect();
+    // A command like `tini -- gitlab-runner run` is supervised, and not its child.
+    let runners = started.into_iter().filter(|(parent, _)| !pids.contains(parent) && !is_wrapper(*parent));
+    Orphans { runners: runners.map(|(_, runner)| runner).collect(), supervised }
 }
 
 /// The kernel's name of a wrapper.

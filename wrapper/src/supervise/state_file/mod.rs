@@ -141,15 +141,34 @@ impl Store {
     }
 
     /// Locks the lock file again if it was removed or replaced. Fails if another process holds it: the state file is then that process's, and
-    /// with it the runner, if the file describes `runner`.
+    /// with it the runner, if that process has described `runner` in it. Fails also if another wrapper held it meanwhile and left a runner: the
+    /// file is for the wrapper that adopts that one.
     fn hold_lock(&mut self, runner: Option<&SavedChild>) -> io::Result<()> {
-        let Attempt::Taken(holder) = self.lock.renew(&self.folder, &self.name)? else { return Ok(()) };
+        if self.lock.is_in_place(&self.folder, &self.name)? {
+            return Ok(());
+        }
+        let attempt = lock::try_lock_file_for(&self.folder, &self.name)?;
         let theirs = self.folder.read(&self.name)?.and_then(|text| Saved::parse(&text).ok()?.child);
-        match (runner, theirs) {
-            (Some(runner), Some(theirs)) if runner.identity.is_same(&theirs.identity) => {
+        let is_ours =
+            |theirs: &SavedChild| runner.is_some_and(|runner| runner.identity.is_same(&theirs.identity));
+        match (attempt, theirs) {
+            (Attempt::Ours(_), Some(theirs))
+                if !is_ours(&theirs) && theirs.identity.is_alive().unwrap_or(true) =>
+            {
+                let pid = theirs.identity.pid;
+                Err(io::Error::other(format!("it describes the runner of another wrapper, PID {pid}")))
+            }
+            (Attempt::Ours(lock), _) => {
+                self.lock = lock;
+                Ok(())
+            }
+            // Until it has written the file, it has not adopted the runner.
+            (Attempt::Taken(holder), Some(theirs))
+                if is_ours(&theirs) && self.folder.find(&self.name)? != self.written =>
+            {
                 Err(io::Error::other(TakenOver(holder)))
             }
-            _ => Err(io::Error::other(format!("in use by {holder}"))),
+            (Attempt::Taken(holder), _) => Err(io::Error::other(format!("in use by {holder}"))),
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::{
@@ -19,14 +20,29 @@ use crate::supervise::{
     state::Supervision,
 };
 
+/// A killed wrapper is still the parent of its runner until its last thread has ended.
+const WRAPPER_EXIT_LIMIT: Duration = Duration::from_secs(2);
+
 impl Saved {
     /// For a wrapper that has found no state file: a running runner that an earlier wrapper with this state file started. What that wrapper knew
     /// is lost: a drain, for example, must be requested again. Takes as long as a search for processes, at most seconds.
-    /// Fails if there are several. Then nobody knows which one a drain would have to stop.
+    /// Fails if there are several, because nobody knows which one a drain would have to stop, or if one has a wrapper, which did not lock the
+    /// file again.
     pub async fn of_orphan(state_file: &Path, command: &CommandLine) -> io::Result<Option<Self>> {
         // Without a program, the command as it was written is searched.
         let program = command.program().await.ok();
-        let mut runners = process::orphaned(&path_of(state_file), command, program.as_deref()).await;
+        let give_up = Instant::now() + WRAPPER_EXIT_LIMIT;
+        let mut runners = loop {
+            let found = process::orphaned(&path_of(state_file), command, program.as_deref()).await;
+            let Some((runner, wrapper)) = found.supervised else { break found.runners };
+            if Instant::now() >= give_up {
+                return Err(io::Error::other(format!(
+                    "the state file was removed, and its wrapper (PID {wrapper}) still supervises a runner (PID \
+                     {runner}). Stop that wrapper first: on SIGTERM it drains its runner"
+                )));
+            }
+            sleep(Duration::from_millis(50)).await;
+        };
         let Some(identity) = runners.pop() else { return Ok(None) };
         if !runners.is_empty() {
             let pids: Vec<_> =
