@@ -39,6 +39,10 @@ pub struct Status {
     /// Identifies the runner's process, while it is running: another process with the same PID, also one of a later boot, has another value. Opaque.
     #[prost(string, tag = "14")]
     pub process: ::prost::alloc::string::String,
+    /// PID of a runner that is still running after the command that started it has exited. The wrapper does not control it, and starts no other
+    /// runner beside it. Its jobs may be running.
+    #[prost(uint32, optional, tag = "15")]
+    pub left_runner: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {

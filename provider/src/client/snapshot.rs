@@ -22,6 +22,8 @@ pub struct Detail {
     pub wrapper_version: String,
     /// Identifies the runner's process; empty without one, and from an older wrapper.
     pub process: String,
+    /// PID of a runner that is still running after the command that started it. It may have jobs.
+    pub left_runner: Option<u32>,
     pub level: Level,
     /// The maximum level; `None` before the wrapper's first probe.
     pub level_max: Option<Level>,
@@ -95,6 +97,11 @@ impl Snapshot {
         )
     }
 
+    /// The PID of a runner that is still running, although the wrapper's command has exited.
+    pub fn left_runner(&self) -> Option<u32> {
+        self.detail.as_deref().and_then(|detail| detail.left_runner)
+    }
+
     /// Whether the wrapper exits, and no client requested that its runner stays stopped.
     pub fn exits_for_itself(&self) -> bool {
         self.detail.as_deref().is_some_and(|detail| detail.shutting_down && !detail.is_drained_by_client())
@@ -136,15 +143,21 @@ impl Detail {
     /// Why the exit was not clean, as the end of a sentence; none if it was. `forceful`: the drain was to abort the jobs.
     pub fn bad_end(&self, forceful: bool) -> Option<String> {
         let exit = self.exit?;
+        let drain = self.drain.as_ref();
         let code = match exit.how {
             ExitKind::Code(code) => format!("its exit code was {code}"),
             ExitKind::Signal(signal) => format!("it was killed by signal {signal}"),
+            // Beside a runner that had outlived its command.
+            ExitKind::NeverStarted
+                if drain.and_then(|drain| drain.outcome) == Some(DrainOutcome::Unknown) =>
+            {
+                "the exit of a runner that an earlier wrapper had started is unknown".to_owned()
+            }
             ExitKind::NeverStarted => return None,
             ExitKind::Unknown => {
                 "its exit status is unknown because a later wrapper had adopted it".to_owned()
             }
         };
-        let drain = self.drain.as_ref();
         let outcome = drain.and_then(|drain| drain.outcome).unwrap_or_else(|| match exit.how {
             _ if exit.killed => DrainOutcome::Killed,
             ExitKind::Code(0) if drain.is_some_and(|drain| drain.forceful) => DrainOutcome::JobsAborted,
@@ -308,6 +321,7 @@ impl From<v1::Status> for Snapshot {
         let detail = Detail {
             wrapper_version: status.wrapper_version,
             process: status.process,
+            left_runner: status.left_runner,
             level: health.level().into(),
             level_max,
             reasons: health.reasons,

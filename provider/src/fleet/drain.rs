@@ -144,6 +144,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         }
         self.await_kill(&snapshot, state);
         match snapshot.report.status {
+            // A runner with jobs is still running. Nobody controls it, so that only its exit is awaited.
+            RunnerStatus::Stopped if self.policy.wait && snapshot.left_runner().is_some() => return Ok(None),
             RunnerStatus::Stopped => {}
             RunnerStatus::InShutdown if !self.policy.wait && snapshot.is_shutdown_final() => {
                 let (started_by, no_callback) = (self.started_by, self.no_callback.take());
@@ -165,7 +167,9 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 
     fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
         let retry = &self.policy.retry;
-        if !error.retryable() {
+        // The wrapper refuses the drain until the process that was draining has ended.
+        let is_refused_beside = !self.process.former.is_empty() && error.is_failed_precondition();
+        if !error.retryable() && !is_refused_beside {
             return Err(Err(self.unreached(state, error)));
         }
         if self.requested != Requested::No {
@@ -229,7 +233,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 tracing::info!(
                     { key::MANAGER } = manager,
                     { key::WAITED } = waited,
-                    "waiting for the runner to exit; wrapper unreachable: {error}"
+                    "waiting for the runner to exit; {}: {error}",
+                    if error.retryable() { "wrapper unreachable" } else { "drain not accepted yet" }
                 );
             }
             None => {

@@ -43,6 +43,8 @@ pub(super) enum ScriptedFault {
     /// The connection was lost during a call.
     Lost,
     Refused,
+    /// The process that was draining is running beside another runner.
+    FormerIsRunning,
     /// Other connections used all slots.
     HandshakeQueueTimeout,
     /// The deadline left no time for an attempt.
@@ -63,10 +65,13 @@ impl From<ScriptedFault> for ClientError {
                 (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
             }
             ScriptedFault::CutOff => (Phase::Tcp, Cause::TimedOut { limit: Duration::from_millis(80) }),
-            ScriptedFault::Refused => {
+            ScriptedFault::Refused | ScriptedFault::FormerIsRunning => {
                 return Self::Status {
                     method: "Drain",
-                    code: tonic::Code::PermissionDenied,
+                    code: match fault {
+                        ScriptedFault::FormerIsRunning => tonic::Code::FailedPrecondition,
+                        _ => tonic::Code::PermissionDenied,
+                    },
                     message: String::new(),
                     route: Box::new(route),
                 };
@@ -152,7 +157,7 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
         if !request.former_process.is_empty() {
             self.former_processes.lock().unwrap().push(request.former_process.clone());
             if self.refuses_beside {
-                return Err(ScriptedFault::Refused.into());
+                return Err(ScriptedFault::FormerIsRunning.into());
             }
         }
         {

@@ -69,11 +69,16 @@ async fn drain_beside_a_left_runner_is_not_clean() {
     let reason = format!("a process of the runner is still running: PID {runner}");
     assert!(is_alive(runner) && reasons(&stopped).contains(&reason), "{stopped:?}");
     assert!(stopped.failure_reason.contains(&reason), "{stopped:?}");
+    assert_eq!(stopped.left_runner, Some(runner));
     assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Unknown);
     kill_process(pid(runner), Signal::KILL).unwrap();
     eventually("the reason is gone", async || {
         let status = status(&mut client.clone()).await;
-        if reasons(&status).contains("still running") { Err(status) } else { Ok(()) }
+        if reasons(&status).contains("still running") || status.left_runner.is_some() {
+            Err(status)
+        } else {
+            Ok(())
+        }
     })
     .await;
 }
@@ -123,6 +128,21 @@ async fn next_wrapper_starts_no_runner_beside_a_left_runner() {
         })
         .await;
     }
+}
+
+/// As with `tini -- gitlab-runner run`: both have the name of the state file in their environment.
+#[tokio::test]
+async fn command_is_adopted_without_state_file_and_not_its_child() {
+    let (mut first, _, runner) = start("run", &[]).await;
+    let command = first.child_pid();
+    first.signal(Signal::KILL);
+    first.ended().await;
+    fs::remove_file(first.path("w.sock.state")).unwrap();
+    let script = first.path("script");
+    let second = Start::again(first.into_folder()).command(&[script.to_str().unwrap()]);
+    let adopted = status(&mut second.v1_client().await).await;
+    assert_eq!((adopted.state(), adopted.pid), (State::Running, Some(command)), "{adopted:?}");
+    kill_process(pid(runner), Signal::KILL).unwrap();
 }
 
 #[tokio::test]

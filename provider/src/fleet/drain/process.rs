@@ -33,32 +33,38 @@ impl DrainingProcess {
         {
             self.current = Some(Process { process: detail.process.clone(), drain: drain.id.clone() });
         } else if detail.drain.is_none() {
-            // It was cancelled, and is requested again.
+            // Its drain was cancelled, and is requested again, or its exit was reported.
             self.current = None;
         }
-        if let Some(replaced) = replaced {
+        let Some(replaced) = replaced else { return false };
+        if self.former.is_empty() {
             self.former = replaced.process;
-            return true;
         }
-        false
+        true
     }
 
-    /// The wrapper has accepted a request that named the former process, which has therefore ended. Its answer is about the process that drains
-    /// now.
+    /// The wrapper has accepted a request. If that named the former process, it has ended. The answer is about the process that drains now.
     pub(super) fn accepted(&mut self, snapshot: &Snapshot) {
-        self.exit_unseen |= !mem::take(&mut self.former).is_empty();
-        self.current = None;
-        self.was_replaced(snapshot);
+        if !mem::take(&mut self.former).is_empty() {
+            self.exit_unseen = true;
+            self.current = None;
+        }
+        // Another process than the one that is draining is found by the next status, and then named.
+        if self.current.is_none() {
+            self.was_replaced(snapshot);
+        }
     }
 }
 
 impl Process {
     fn is_replaced(&self, snapshot: &Snapshot, detail: &Detail) -> bool {
         let is_its_drain = |id: &str| id == self.drain || self.drain == "signal";
+        let has_its_drain = detail.drain.as_ref().is_some_and(|drain| is_its_drain(&drain.id));
         let is_same = match snapshot.report.status {
-            RunnerStatus::Stopped => detail.drain.as_ref().is_some_and(|drain| is_its_drain(&drain.id)),
-            // Also between two processes, and from an older wrapper.
-            _ => detail.process.is_empty() || detail.process == self.process,
+            RunnerStatus::Stopped => has_its_drain,
+            // A wrapper without a process of the runner keeps the drain, also if it is an older one. A wrapper that has neither knows of no
+            // exit.
+            _ => detail.process == self.process || (detail.process.is_empty() && has_its_drain),
         };
         !is_same && !detail.last_drain.as_deref().is_some_and(is_its_drain)
     }

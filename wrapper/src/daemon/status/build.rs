@@ -34,7 +34,8 @@ impl Status {
         }));
         if let (State::Stopping { .. }, Some(error)) = (state, &supervision.save_error) {
             health.reasons.push(format!(
-                "the state file cannot be written: {error}; the drain would be lost with the wrapper"
+                "the state file cannot be written: {error}; a drain that it does not contain would be lost with the \
+                 wrapper"
             ));
         }
         health.reasons.extend(supervision.left_runner.map(left_runner));
@@ -48,6 +49,7 @@ impl Status {
                 State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
             },
             failure_reason: failure(supervision),
+            left_runner: supervision.left_runner,
             restarts: supervision.restarts,
             crash_loop: supervision.is_crash_loop(),
             drain: state

@@ -20,6 +20,7 @@ impl From<Status> for v1::Status {
             started_at: status.started_at.map(timestamp),
             exit: status.exit.map(Into::into),
             failure_reason: status.failure_reason,
+            left_runner: status.left_runner,
             restarts: status.restarts,
             crash_loop: status.crash_loop,
             health: Some(status.health.into()),
