@@ -13,7 +13,8 @@ use super::{
     status::{JobList, Status},
 };
 use crate::supervise::{
-    Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError, process::Identity,
+    Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError, log_key as key,
+    process::Identity,
 };
 
 /// The maximum length of an id and of a reason, in characters.
@@ -168,8 +169,9 @@ impl Control {
     }
 
     /// A client that saw this process drain, and now sees another one, must not take the exit of the other one as the end of its drain.
-    /// `former_process`: the identity of the first process, or empty.
-    pub(crate) fn refuse_beside(&self, former_process: &str) -> Result<(), ControlError> {
+    /// `former_process`: the identity of the first process, or empty. A refusal is remembered, for the next call of the client: the first process is
+    /// a left runner from then on.
+    pub(crate) async fn refuse_beside(&self, former_process: &str) -> Result<(), ControlError> {
         if former_process.is_empty() {
             return Ok(());
         }
@@ -179,7 +181,11 @@ impl Control {
         let supervised = self.supervision().state.child().map(|child| child.pid);
         // Whether another process has its PID cannot always be read.
         if supervised != Some(former.pid) && former.is_alive().unwrap_or(true) {
-            return Err(ControlError::FormerRunner(former.pid));
+            let pid = former.pid;
+            if let Err(error) = self.supervisor.report_left(former).await {
+                warn!({ key::PID } = pid, { key::ERROR } = %error, "cannot remember a runner of an earlier wrapper");
+            }
+            return Err(ControlError::FormerRunner(pid));
         }
         Ok(())
     }

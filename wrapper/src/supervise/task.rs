@@ -178,6 +178,11 @@ impl<C: Callbacks> Task<C> {
                     }
                     continue;
                 }
+                Wake::Command(Command::Left(runner, reply)) => {
+                    self.left_runner =
+                        self.left_runner.take().or_else(|| LeftRunner::of(runner).ok().flatten());
+                    (Event::Tick, Some(reply))
+                }
                 Wake::Command(Command::Ping(reply)) => {
                     let _gone = reply.send(());
                     continue;

@@ -287,12 +287,16 @@ async fn drain_is_refused_while_the_former_process_runs() {
     assert_eq!(invalid.code(), tonic::Code::InvalidArgument, "{invalid}");
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert!(status.drain.is_none() && status.process != process, "{status:?}");
+    // For a client that does not know the first process.
+    assert_eq!(status.left_runner, Some(runner));
 
     rustix::process::kill_process(pid(runner), Signal::KILL).unwrap();
     // Until its last thread has ended, the killed process counts as running.
     eventually("the drain is accepted", async || client.drain(request("three", &process)).await).await;
     assert!(!is_alive(runner));
     second.client().await.becomes(Status::Stopped).await;
+    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.left_runner, None);
 }
 
 #[tokio::test]
