@@ -76,6 +76,24 @@ fn timeout_reports_problems_of_the_drain() {
 }
 
 #[test]
+fn left_runner_is_named_with_its_next_step() {
+    let status = v1::Status {
+        state: v1::State::Stopped.into(),
+        left_runner: Some(4711),
+        failure_reason: "a process of the runner is still running: PID 4711".to_owned(),
+        ..v1::Status::default()
+    };
+    let failure = NotDrained::TimedOut {
+        waited: hours(3),
+        requested: Requested::Accepted,
+        mode: Mode::Graceful,
+        forced: false,
+        last: Some(status.into()),
+    };
+    insta::assert_snapshot!(all(vec![not_drained("m1", &failure, "i-1", None, Subject::Drain)]));
+}
+
+#[test]
 fn failed_shutdown_errors_match_snapshot() {
     let timed_out = NotDrained::TimedOut {
         waited: hours(3),
