@@ -144,7 +144,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         }
         self.await_kill(&snapshot, state);
         match snapshot.report.status {
-            // A runner with jobs is still running. Nobody controls it, so that only its exit is awaited.
+            // A runner that may have jobs is still running. The wrapper does not control it, so only its exit is awaited.
             RunnerStatus::Stopped if self.policy.wait && snapshot.left_runner().is_some() => return Ok(None),
             RunnerStatus::Stopped => {}
             RunnerStatus::InShutdown if !self.policy.wait && snapshot.is_shutdown_final() => {

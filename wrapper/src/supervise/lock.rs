@@ -64,18 +64,12 @@ impl Lock {
         Ok(found == Some(FileId::new(&fstat(&self.0)?)))
     }
 
-    /// Locks the file `NAME.lock` again if it was removed or replaced: otherwise another process could lock it, too.
-    pub(crate) fn renew(&mut self, directory: &TrustedDir, name: &OsStr) -> io::Result<Attempt<()>> {
+    /// A new lock, if the file `NAME.lock` was removed or replaced: another process could lock it, too. `None` if it was not.
+    pub(crate) fn again(&self, directory: &TrustedDir, name: &OsStr) -> io::Result<Option<Attempt<Lock>>> {
         if self.is_in_place(directory, name)? {
-            return Ok(Attempt::Ours(()));
+            return Ok(None);
         }
-        Ok(match try_lock_file_for(directory, name)? {
-            Attempt::Ours(lock) => {
-                *self = lock;
-                Attempt::Ours(())
-            }
-            Attempt::Taken(holder) => Attempt::Taken(holder),
-        })
+        try_lock_file_for(directory, name).map(Some)
     }
 }
 

@@ -295,6 +295,15 @@ async fn lock_taken_by_another(removed: &[&str]) -> (Wrapper, Wrapper) {
     (first, second)
 }
 
+/// Waits until this wrapper has locked its state file again, if only for a moment.
+async fn lock_file_names(wrapper: &Wrapper) {
+    eventually("the lock", async || {
+        let holder = wrapper.read("w.sock.state.lock");
+        if holder.trim() == wrapper.pid().to_string() { Ok(()) } else { Err(holder) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn runner_adopted_by_another_wrapper_is_left_to_it() {
     let (mut first, second) = lock_taken_by_another(&["w.sock.state.lock"]).await;
@@ -333,11 +342,7 @@ async fn state_file_of_a_killed_wrapper_is_not_replaced() {
     let command = fs::read_to_string(format!("/proc/{runner}/cmdline")).unwrap();
     second.signal(Signal::KILL);
     second.ended().await;
-    eventually("the first wrapper tries again", async || {
-        let holder = first.read("w.sock.state.lock");
-        if holder.trim() == first.pid().to_string() { Ok(()) } else { Err(holder) }
-    })
-    .await;
+    lock_file_names(&first).await;
     let command: Vec<_> = command.split_terminator('\0').collect();
     let state = format!("--state-file={}", first.path("w.sock.state").display());
     let third = Start::again(second.into_folder()).flags(&["--start-grace=0s", &state]).command(&command);
@@ -358,11 +363,7 @@ async fn runner_is_kept_while_another_process_only_has_the_lock() {
     first.logged("in use by").await;
     assert_eq!(first.client().await.status().await.0, Status::Running);
     drop(other);
-    eventually("the lock is held again", async || {
-        let holder = first.read("w.sock.state.lock");
-        if holder.trim() == first.pid().to_string() { Ok(()) } else { Err(holder) }
-    })
-    .await;
+    lock_file_names(&first).await;
     assert!(!first.read("log").contains("another wrapper has adopted the runner"), "{}", first.read("log"));
 }
 

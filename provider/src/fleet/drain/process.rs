@@ -62,8 +62,8 @@ impl Process {
         let has_its_drain = detail.drain.as_ref().is_some_and(|drain| is_its_drain(&drain.id));
         let is_same = match snapshot.report.status {
             RunnerStatus::Stopped => has_its_drain,
-            // A wrapper without a process of the runner keeps the drain, also if it is an older one. A wrapper that has neither knows of no
-            // exit.
+            // A wrapper without a process of the runner keeps the drain, also if it is an older one. A wrapper that has neither has not
+            // reported the exit.
             _ => detail.process == self.process || (detail.process.is_empty() && has_its_drain),
         };
         !is_same && !detail.last_drain.as_deref().is_some_and(is_its_drain)

@@ -180,9 +180,11 @@ impl Place {
             self.folder = folder.map_err(io(&address, "open the socket's directory"))?;
             self.watch = watch(&self.folder, &self.name);
         }
-        let locked = self.lock.renew(&self.folder, &self.name);
-        if let Attempt::Taken(holder) = locked.map_err(io(&address, "lock the socket's .lock file"))? {
-            return Err(ListenError::Alive { address, holder });
+        let again = self.lock.again(&self.folder, &self.name);
+        match again.map_err(io(&address, "lock the socket's .lock file"))? {
+            None => {}
+            Some(Attempt::Ours(lock)) => self.lock = lock,
+            Some(Attempt::Taken(holder)) => return Err(ListenError::Alive { address, holder }),
         }
         if self.file.is_in_place() {
             return Ok(None);

@@ -55,18 +55,20 @@ pub(crate) async fn running(command: &CommandLine, program: &Path) -> Vec<u32> {
     search(move |process| command.are_of(&read(process.pid, "cmdline")).then_some(process.pid)).await
 }
 
-/// Running runners that were started with one state file.
-#[derive(Debug, Default)]
-pub(crate) struct Orphans {
-    /// Those that lost their wrapper.
-    pub(crate) runners: Vec<Identity>,
-    /// PIDs of one whose wrapper is running, and of this wrapper.
-    pub(crate) supervised: Option<(u32, u32)>,
+/// A runner whose wrapper is running.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Supervised {
+    pub(crate) runner: u32,
+    pub(crate) wrapper: u32,
 }
 
-/// The running runners of this user that wrappers with this state file started. `program`: of the command, if it was found.
-/// Without processes that do not respond.
-pub(crate) async fn orphaned(state_file: &Path, command: &CommandLine, program: Option<&Path>) -> Orphans {
+/// The running runners of this user that lost their wrapper, which had this state file. `program`: of the command, if it was found.
+/// Without processes that do not respond. The error is a runner with this state file that has not lost its wrapper.
+pub(crate) async fn orphaned(
+    state_file: &Path,
+    command: &CommandLine,
+    program: Option<&Path>,
+) -> Result<Vec<Identity>, Supervised> {
     let arguments = Arguments::of(command, program);
     let words = command.words();
     let state_file = state_file.to_owned();
@@ -90,12 +92,13 @@ pub(crate) async fn orphaned(state_file: &Path, command: &CommandLine, program: 
     let started = search(started).await;
     let is_wrapper =
         |pid| Process::of(pid).is_some_and(|parent| !parent.is_ending() && parent.name() == WRAPPER_NAME);
-    let supervised = started.iter().find(|(parent, _)| is_wrapper(*parent));
-    let supervised = supervised.map(|(wrapper, runner)| (runner.pid, *wrapper));
+    if let Some((wrapper, runner)) = started.iter().find(|(parent, _)| is_wrapper(*parent)) {
+        return Err(Supervised { runner: runner.pid, wrapper: *wrapper });
+    }
     let pids: HashSet<_> = started.iter().map(|(_, runner)| runner.pid).collect();
     // A command like `tini -- gitlab-runner run` is supervised, and not its child.
-    let runners = started.into_iter().filter(|(parent, _)| !pids.contains(parent) && !is_wrapper(*parent));
-    Orphans { runners: runners.map(|(_, runner)| runner).collect(), supervised }
+    let runners = started.into_iter().filter(|(parent, _)| !pids.contains(parent));
+    Ok(runners.map(|(_, runner)| runner).collect())
 }
 
 /// The kernel's name of a wrapper.

@@ -33,6 +33,6 @@ pub use self::{
 };
 pub(crate) use self::{
     identity::{boot_id, started_at},
-    list::{orphaned, running},
+    list::{Supervised, orphaned, running},
     proc_status::{ignores_quit, is_ending, is_suspended},
 };

@@ -144,10 +144,7 @@ impl Store {
     /// with it the runner, if that process has described `runner` in it. Fails also if another wrapper held it meanwhile and left a runner: the
     /// file is for the wrapper that adopts that one.
     fn hold_lock(&mut self, runner: Option<&SavedChild>) -> io::Result<()> {
-        if self.lock.is_in_place(&self.folder, &self.name)? {
-            return Ok(());
-        }
-        let attempt = lock::try_lock_file_for(&self.folder, &self.name)?;
+        let Some(attempt) = self.lock.again(&self.folder, &self.name)? else { return Ok(()) };
         let theirs = self.folder.read(&self.name)?.and_then(|text| Saved::parse(&text).ok()?.child);
         let is_ours =
             |theirs: &SavedChild| runner.is_some_and(|runner| runner.identity.is_same(&theirs.identity));

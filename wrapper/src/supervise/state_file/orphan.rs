@@ -16,7 +16,7 @@ use super::{
 use crate::supervise::{
     clock::Clocks,
     log_key as key,
-    process::{self, CommandLine},
+    process::{self, CommandLine, Supervised},
     state::Supervision,
 };
 
@@ -26,7 +26,7 @@ const WRAPPER_EXIT_LIMIT: Duration = Duration::from_secs(2);
 impl Saved {
     /// For a wrapper that has found no state file: a running runner that an earlier wrapper with this state file started. What that wrapper knew
     /// is lost: a drain, for example, must be requested again. Takes as long as a search for processes, at most seconds.
-    /// Fails if there are several, because nobody knows which one a drain would have to stop, or if one has a wrapper, which did not lock the
+    /// Fails if there are several, because it is unknown which one a drain would have to stop, or if one has a wrapper, which did not lock the
     /// file again.
     pub async fn of_orphan(state_file: &Path, command: &CommandLine) -> io::Result<Option<Self>> {
         // Without a program, the command as it was written is searched.
@@ -34,7 +34,10 @@ impl Saved {
         let give_up = Instant::now() + WRAPPER_EXIT_LIMIT;
         let mut runners = loop {
             let found = process::orphaned(&path_of(state_file), command, program.as_deref()).await;
-            let Some((runner, wrapper)) = found.supervised else { break found.runners };
+            let Supervised { runner, wrapper } = match found {
+                Ok(runners) => break runners,
+                Err(supervised) => supervised,
+            };
             if Instant::now() >= give_up {
                 return Err(io::Error::other(format!(
                     "the state file was removed, and its wrapper (PID {wrapper}) still supervises a runner (PID \
