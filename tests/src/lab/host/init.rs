@@ -13,6 +13,9 @@ use anyhow::Context;
 use super::procs::{self, Process};
 use crate::terraform;
 
+/// Hides the boot id of this machine, which the hosts share.
+const WITH_BOOT_ID: &str = r#"mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@""#;
+
 /// A first process and all its descendants. Dropping it kills all of them, orphans included.
 #[derive(Debug)]
 pub struct Init {
@@ -22,13 +25,24 @@ pub struct Init {
 }
 
 impl Init {
-    /// Starts `command` below a `lab-init`, with a minimal environment. Every output line goes to `log`.
+    /// Starts `command` below a `lab-init`, with a minimal environment. Every output line goes to `log`. After a restart of the host, the file
+    /// `boot_id` has the kernel's boot id of the host.
     pub fn start(
         command: &[OsString],
         folder: &Path,
+        boot_id: Option<&Path>,
         log: impl Fn(String) + Clone + Send + 'static,
     ) -> anyhow::Result<Init> {
-        let mut process = Command::new(terraform::built("lab-init")?)
+        let lab_init = terraform::built("lab-init")?;
+        let mut process = match boot_id {
+            None => Command::new(lab_init),
+            Some(boot_id) => {
+                let mut unshare = Command::new("unshare");
+                unshare.args(["--mount", "sh", "-c", WITH_BOOT_ID]).arg(boot_id).arg(lab_init);
+                unshare
+            }
+        };
+        let mut process = process
             .args(command)
             // The machine's environment must not affect a host.
             .env_clear()

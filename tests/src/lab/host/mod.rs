@@ -103,14 +103,14 @@ impl Host {
         let command = spec.command(&shared.folder, shared.ip, &shared.queue.url())?;
         spec.configure(&shared.folder, &shared.instance_name, &shared.queue.url())?;
         if spec.boot_takes.is_zero() {
-            host.shared.power_on(&command, kind)?;
+            host.shared.power_on(&command, kind, None)?;
         } else {
             let takes = spec.boot_takes;
             let shared = Arc::downgrade(&host.shared);
             std::thread::spawn(move || {
                 std::thread::sleep(takes);
                 let Some(shared) = shared.upgrade() else { return };
-                if let Err(error) = shared.power_on(&command, kind) {
+                if let Err(error) = shared.power_on(&command, kind, None) {
                     shared.events.note(&shared.instance_name, format!("the boot failed: {error:#}"));
                 }
             });
@@ -230,7 +230,7 @@ impl Shared {
         self.folder.join(SOCKET)
     }
 
-    fn power_on(&self, command: &[OsString], ssh: String) -> anyhow::Result<()> {
+    fn power_on(&self, command: &[OsString], ssh: String, boot_id: Option<&Path>) -> anyhow::Result<()> {
         let mut machine = self.machine();
         if machine.terminated {
             return Ok(());
@@ -239,7 +239,7 @@ impl Shared {
         let log = move |line| {
             events.record(&name, What::Log { line });
         };
-        machine.init = Some(Init::start(command, &self.folder, log)?);
+        machine.init = Some(Init::start(command, &self.folder, boot_id, log)?);
         machine.command = command.to_vec();
         self.events.record(&self.instance_name, What::InstanceBooted { ssh });
         Ok(())
@@ -264,7 +264,13 @@ impl Shared {
         }
         self.events.note(&self.instance_name, "the host was reset");
         self.machine().ssh.as_mut().context("the host was destroyed meanwhile")?.start_again()?;
-        self.power_on(&command, kind)
+        // Only root can give the host a boot id of its own.
+        let boot_id = rustix::process::geteuid().is_root().then(|| self.folder.join("boot_id"));
+        if let Some(boot_id) = &boot_id {
+            let id = fs::read("/proc/sys/kernel/random/uuid").context("make a boot id")?;
+            fs::write(boot_id, id).context("write the boot id")?;
+        }
+        self.power_on(&command, kind, boot_id.as_deref())
     }
 
     fn processes(&self) -> Vec<Process> {
