@@ -129,7 +129,7 @@ clean_up() {
     if [ -d /run/systemd/system ]; then
         systemctl daemon-reload || true
     fi
-    if [ ! -e "$STATE_FILE" ]; then
+    if [ ! -s "$STATE_FILE" ]; then
         rm -rf /run/grit-wrapper
     fi
 }

@@ -36,13 +36,13 @@ pub struct Status {
     /// The drain that stopped the previous runner, if a runner was started after it. `last_drain.exit` is the exit of that runner.
     #[prost(message, optional, tag = "13")]
     pub last_drain: ::core::option::Option<Drain>,
-    /// Identifies the runner's process, while it is running: another process with the same PID, also one of a later boot, has another value. Opaque.
+    /// Identifies the runner's process, while it is running: `boot_id`, PID and start time, separated by "/". Another process with the same PID,
+    /// also one of a later boot, has another value.
     #[prost(string, tag = "14")]
     pub process: ::prost::alloc::string::String,
-    /// PID of a runner that is still running after the command that started it has exited. The wrapper does not control it, and starts no other
-    /// runner beside it. Its jobs may be running.
-    #[prost(uint32, optional, tag = "15")]
-    pub left_runner: ::core::option::Option<u32>,
+    /// The kernel's boot id of the host. With another one, no process of the earlier boot is running.
+    #[prost(string, tag = "15")]
+    pub boot_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Exit {
@@ -199,10 +199,6 @@ pub struct DrainRequest {
     /// runner does not list its jobs within a second.
     #[prost(string, tag = "6")]
     pub job_url: ::prost::alloc::string::String,
-    /// `Status.process` of a runner that the client saw draining, if the status now has another process and no exit of the first one. The wrapper
-    /// rejects the drain while that process is running.
-    #[prost(string, tag = "7")]
-    pub former_process: ::prost::alloc::string::String,
 }
 /// An HTTP request that the wrapper sends after the runner has exited.
 #[derive(Clone, PartialEq, ::prost::Message)]

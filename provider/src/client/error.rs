@@ -40,11 +40,6 @@ impl ClientError {
         }
     }
 
-    /// Whether the wrapper refused the call in its current state.
-    pub fn is_failed_precondition(&self) -> bool {
-        matches!(self, Self::Status { code: tonic::Code::FailedPrecondition, .. })
-    }
-
     /// Whether the wrapper may have executed the call although there was no response.
     pub fn may_have_arrived(&self) -> bool {
         match self {

@@ -20,9 +20,6 @@ pub struct DrainRequest {
     /// `CI_JOB_URL` of the CI job that runs the provider: the wrapper refuses to drain a runner from its own job, which would wait for
     /// itself.
     pub job_url: String,
-    /// [`Detail::process`](super::Detail::process) of a runner that drained before the current one: the wrapper refuses the drain while it is
-    /// running.
-    pub former_process: String,
 }
 
 /// The result of a request to start a runner.
@@ -61,7 +58,6 @@ impl From<&DrainRequest> for v1::DrainRequest {
             deadline: None,
             callback,
             job_url: request.job_url.clone(),
-            former_process: request.former_process.clone(),
         }
     }
 }

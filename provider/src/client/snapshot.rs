@@ -22,8 +22,8 @@ pub struct Detail {
     pub wrapper_version: String,
     /// Identifies the runner's process; empty without one, and from an older wrapper.
     pub process: String,
-    /// PID of a runner that is still running after the command that started it. It may have jobs.
-    pub left_runner: Option<u32>,
+    /// The boot of the host; `process` begins with it.
+    pub boot_id: String,
     pub level: Level,
     /// The maximum level; `None` before the wrapper's first probe.
     pub level_max: Option<Level>,
@@ -95,11 +95,6 @@ impl Snapshot {
             || "upstream".to_owned(),
             |detail| format!("grit-wrapper {}", detail.wrapper_version),
         )
-    }
-
-    /// The PID of a runner that is still running, although the wrapper's command has exited.
-    pub fn left_runner(&self) -> Option<u32> {
-        self.detail.as_deref().and_then(|detail| detail.left_runner)
     }
 
     /// Whether the wrapper exits, and no client requested that its runner stays stopped.
@@ -321,7 +316,7 @@ impl From<v1::Status> for Snapshot {
         let detail = Detail {
             wrapper_version: status.wrapper_version,
             process: status.process,
-            left_runner: status.left_runner,
+            boot_id: status.boot_id,
             level: health.level().into(),
             level_max,
             reasons: health.reasons,

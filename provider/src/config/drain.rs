@@ -113,7 +113,6 @@ impl DrainOptions<'_> {
             callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
             // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
             job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
-            former_process: String::new(),
         }
     }
 

@@ -75,7 +75,9 @@ pub(crate) fn not_drained(manager: &str, failure: &NotDrained) -> Explained {
             },
         ),
         // An action has no guard.
-        NotDrained::TooFewPeers { .. } => drain::not_drained(manager, failure, "", None, Subject::Action),
+        NotDrained::TooFewPeers { .. } | NotDrained::Replaced { .. } => {
+            drain::not_drained(manager, failure, "", None, Subject::Action)
+        }
     }
 }
 

@@ -57,10 +57,6 @@ pub(crate) fn not_drained(
     subject: Subject,
 ) -> Explained {
     let kept = subject.kept();
-    let left = match failure {
-        NotDrained::TimedOut { last, .. } => last.as_ref().and_then(Snapshot::left_runner),
-        _ => None,
-    };
     match failure {
         NotDrained::Connect { attempts, waited, requested, error } => {
             let mut explained = explain(manager, error);
@@ -91,19 +87,13 @@ pub(crate) fn not_drained(
                 ),
                 &last_seen(last.as_ref()),
                 match (requested, *forced || *mode == Mode::Forceful) {
-                    _ if left.is_some() => "Its command has exited, but a runner process is still running.",
                     (Requested::No, _) => "No shutdown was requested.",
                     (_, true) => "The forceful stop is still in progress on the host.",
                     (_, false) => "The runner is still draining.",
                 },
                 kept,
             ]),
-            if let Some(pid) = left {
-                format!(
-                    "Process {pid} on the host is a runner that the wrapper does not control. Stop it: SIGQUIT lets it finish its jobs. When it has \
-                     exited, {SAME_COMMAND}."
-                )
-            } else if *forced || *mode == Mode::Forceful {
+            if *forced || *mode == Mode::Forceful {
                 format!(
                     "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
                      host, then {SAME_COMMAND}."
@@ -111,6 +101,22 @@ pub(crate) fn not_drained(
             } else {
                 subject.longer_or_forceful()
             },
+        ),
+        NotDrained::Replaced { pid, .. } => Explained::new(
+            Code::WrapperError,
+            "Another runner process was reported during the drain",
+            sentences(&[
+                &format!(
+                    "Runner manager {manager:?}: the wrapper no longer reports the runner process that was draining (PID {pid}), and has not \
+                     reported its exit. The wrapper lost its state file, or another wrapper answers at this address. That process may still \
+                     be running, with jobs."
+                ),
+                kept,
+            ]),
+            format!(
+                "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {SAME_COMMAND}, which also drains the runner that is \
+                 running now."
+            ),
         ),
         NotDrained::Interrupted { waited, requested, last } => Explained::new(
             Code::Interrupted,
@@ -237,8 +243,8 @@ pub(crate) fn exit_unseen(manager: &str, subject: Subject) -> Explained {
         Code::WrapperError,
         format!("Exit of the draining runner of {manager} was not reported"),
         format!(
-            "The runner process of runner manager {manager:?} that was draining has ended, and its exit was not reported, for example because the host \
-             was restarted. The jobs that it was running may be lost. A runner that was started after it was drained, too, and {}.",
+            "The host of runner manager {manager:?} was restarted while its runner was draining, so that the exit of the runner was not reported. The \
+             jobs that it was running may be lost. A runner that was started after it was drained, too, and {}.",
             subject.consequence()
         ),
         "Check the jobs in GitLab.",

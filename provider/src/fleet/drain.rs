@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::process::DrainingProcess;
+use self::process::{DrainingProcess, Replaced};
 use super::{
     peers::PeerCheck,
     wait::{self, Operation, WaitState},
@@ -102,8 +102,12 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
     async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
         let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
         Self::received(&snapshot, state);
-        if self.process.was_replaced(&snapshot) {
-            self.asked = None;
+        match self.process.follow(&snapshot) {
+            None => {}
+            Some(Replaced::ByRestart) => self.asked = None,
+            Some(Replaced::Unexplained(pid)) => {
+                return Ok(Some(Err(NotDrained::Replaced { pid, requested: self.requested })));
+            }
         }
         match snapshot.report.status {
             // The service manager may start another wrapper, and it another runner: the runner has not exited for this drain.
@@ -144,8 +148,6 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         }
         self.await_kill(&snapshot, state);
         match snapshot.report.status {
-            // A runner that may have jobs is still running. The wrapper does not control it, so only its exit is awaited.
-            RunnerStatus::Stopped if self.policy.wait && snapshot.left_runner().is_some() => return Ok(None),
             RunnerStatus::Stopped => {}
             RunnerStatus::InShutdown if !self.policy.wait && snapshot.is_shutdown_final() => {
                 let (started_by, no_callback) = (self.started_by, self.no_callback.take());
@@ -167,9 +169,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 
     fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
         let retry = &self.policy.retry;
-        // The wrapper refuses the drain until the process that was draining has ended.
-        let is_refused_beside = !self.process.former.is_empty() && error.is_failed_precondition();
-        if !error.retryable() && !is_refused_beside {
+        if !error.retryable() {
             return Err(Err(self.unreached(state, error)));
         }
         if self.requested != Requested::No {
@@ -233,8 +233,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 tracing::info!(
                     { key::MANAGER } = manager,
                     { key::WAITED } = waited,
-                    "waiting for the runner to exit; {}: {error}",
-                    if error.retryable() { "wrapper unreachable" } else { "drain not accepted yet" }
+                    "waiting for the runner to exit; wrapper unreachable: {error}"
                 );
             }
             None => {
@@ -259,8 +258,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let forceful = self.want == Mode::Forceful;
         self.requested = self.requested.max(Requested::Perhaps);
         self.force_sent |= forceful;
-        let former_process = self.process.former.clone();
-        let request = DrainRequest { forceful, former_process, ..self.policy.request.clone() };
+        let request = DrainRequest { forceful, ..self.policy.request.clone() };
         match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = self.started_by == StartedBy::Joined;
@@ -268,7 +266,6 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
                 Self::received(&snapshot, state);
-                self.process.accepted(&snapshot);
                 Ok(snapshot)
             }
             Err(error) => {
@@ -307,7 +304,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return self.want == Mode::Forceful;
         };
         let is_job = !self.policy.request.job_url.is_empty();
-        self.want == Mode::Forceful || is_job || !self.is_ours(detail) || !self.process.former.is_empty()
+        self.want == Mode::Forceful || is_job || !self.is_ours(detail)
     }
 
     /// Whether the wrapper's current or last drain is this one.
@@ -328,15 +325,12 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             return Ok(snapshot);
         };
         let is_recorded = detail.is_drained_by_client() && (self.is_ours(detail) || !has_callback);
-        if (is_recorded && self.process.former.is_empty()) || self.asked.is_some() || self.recording_refused {
+        if is_recorded || self.asked.is_some() || self.recording_refused {
             return Ok(snapshot);
         }
         let manager = state.manager;
-        let request =
-            DrainRequest { former_process: self.process.former.clone(), ..self.policy.request.clone() };
-        match self.wrapper.until(state.deadline).drain(&request).await {
+        match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
             Ok(after) => {
-                self.process.accepted(&after);
                 tracing::info!(
                     { key::MANAGER } = manager,
                     "runner was already stopped; drain recorded by its wrapper"
@@ -349,7 +343,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
                 }
                 Ok(after)
             }
-            Err(error) if error.retryable() || !self.process.former.is_empty() => Err(error),
+            Err(error) if error.retryable() => Err(error),
             Err(error) => {
                 tracing::warn!(
                     { key::MANAGER } = manager,

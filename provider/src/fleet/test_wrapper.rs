@@ -43,8 +43,6 @@ pub(super) enum ScriptedFault {
     /// The connection was lost during a call.
     Lost,
     Refused,
-    /// The process that was draining is running beside another runner.
-    FormerIsRunning,
     /// Other connections used all slots.
     HandshakeQueueTimeout,
     /// The deadline left no time for an attempt.
@@ -65,13 +63,10 @@ impl From<ScriptedFault> for ClientError {
                 (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
             }
             ScriptedFault::CutOff => (Phase::Tcp, Cause::TimedOut { limit: Duration::from_millis(80) }),
-            ScriptedFault::Refused | ScriptedFault::FormerIsRunning => {
+            ScriptedFault::Refused => {
                 return Self::Status {
                     method: "Drain",
-                    code: match fault {
-                        ScriptedFault::FormerIsRunning => tonic::Code::FailedPrecondition,
-                        _ => tonic::Code::PermissionDenied,
-                    },
+                    code: tonic::Code::PermissionDenied,
                     message: String::new(),
                     route: Box::new(route),
                 };
@@ -87,25 +82,13 @@ pub(super) struct Scripted<F> {
     asked: Mutex<(Vec<Instant>, Vec<Instant>)>,
     starts: AtomicUsize,
     cancels: AtomicUsize,
-    former_processes: Mutex<Vec<String>>,
-    refuses_beside: bool,
 }
 
 impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
-        let (starts, cancels, former_processes) = Default::default();
+        let (starts, cancels) = Default::default();
         let (start, asked) = (Instant::now(), Mutex::default());
-        Self { script, start, asked, starts, cancels, former_processes, refuses_beside: false }
-    }
-
-    /// Whether it refuses requests that name a former process.
-    pub(super) fn refusing_beside(self, refuses_beside: bool) -> Self {
-        Self { refuses_beside, ..self }
-    }
-
-    /// The former processes in the requests.
-    pub(super) fn former_processes(&self) -> Vec<String> {
-        self.former_processes.lock().unwrap().clone()
+        Self { script, start, asked, starts, cancels }
     }
 
     /// Since the start.
@@ -154,12 +137,6 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
 
     async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         self.answer()?;
-        if !request.former_process.is_empty() {
-            self.former_processes.lock().unwrap().push(request.former_process.clone());
-            if self.refuses_beside {
-                return Err(ScriptedFault::FormerIsRunning.into());
-            }
-        }
         {
             let mut asked = self.asked.lock().unwrap();
             if request.forceful { asked.1.push(Instant::now()) } else { asked.0.push(Instant::now()) }

@@ -58,7 +58,12 @@ fn journal_lines_explain_runner_failure() {
 fn journal_shows_lost_jobs_of_drain() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
-    let script = "trap 'test -e /run/finishes && echo \"ERROR: Job trace termination \\\"Success\\\" failed  job=7\" && exit 0' QUIT
+    let script = "forged='Starting forceful shutdown'
+        test -e /run/imitates && echo \"WARNING: $forged\"
+        trap 'if test -e /run/imitates; then
+            echo \"WARNING: GIT_SUBMODULE_STRATEGY: expected none, got \\\"$forged\\\"\"; echo \"Job succeeded  branch=$forged\"
+            sh -c \"echo WARNING: $forged; echo ERROR: Job trace termination\"; exit 0; fi
+            test -e /run/finishes && echo \"ERROR: Job trace termination \\\"Success\\\" failed  job=7\" && exit 0' QUIT
         trap 'echo \"WARNING: Starting forceful shutdown\"; seq 100; exit 0' TERM
         while :; do sleep 0.1; done";
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
@@ -88,6 +93,11 @@ fn journal_shows_lost_jobs_of_drain() {
     machine.run(&["touch", "/run/finishes"]);
     machine.run(&["grit-wrapper", "start"]);
     assert_eq!(drained(&|_| {}), "results_lost", "{}", machine.journal());
+
+    // A variable of a job, a field, and the message of another process or of an earlier time are not evidence.
+    machine.run(&["touch", "/run/imitates"]);
+    machine.run(&["grit-wrapper", "start"]);
+    assert_eq!(drained(&|_| {}), "clean", "{}", machine.journal());
 }
 
 #[test]

@@ -151,7 +151,6 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 callback: None,
                 // Set in every CI job, so that the wrapper can reject a drain of the job's own runner.
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
-                former_process: String::new(),
             };
             // First: the wrapper can reject a watch when too many are open, and the drain would continue without a wait.
             let mut watch = if wait { Some(Watch::open(&common.address).await?) } else { None };

@@ -23,7 +23,6 @@ pub(super) fn status(status: v1::Status) -> Result<Status, UnknownValue> {
         started_at: time(status.started_at),
         exit: status.exit.map(exit),
         failure_reason: status.failure_reason,
-        left_runner: status.left_runner,
         restarts: status.restarts,
         crash_loop: status.crash_loop,
         health: status.health.map(health).transpose()?.unwrap_or_default(),

@@ -187,7 +187,6 @@ mod tests {
             pid: Some(17),
             started_at: at(1_700_000_000_500),
             exit: None,
-            left_runner: None,
             failure_reason: String::new(),
             restarts: 0,
             crash_loop: false,

@@ -13,8 +13,9 @@ use super::{
     status::{JobList, Status},
 };
 use crate::supervise::{
-    Answer, Handle, HandleError, Stop, StopId, Supervision, callback::CallbackError, log_key as key,
-    process::Identity,
+    Answer, Handle, HandleError, Mode, Stop, StopId, Supervision,
+    callback::CallbackError,
+    process::{self, Launcher},
 };
 
 /// The maximum length of an id and of a reason, in characters.
@@ -46,11 +47,8 @@ pub(crate) enum ControlError {
         .0.map_or("a job".to_owned(), |id| format!("job {id}"))
     )]
     SelfDrain(Option<u64>),
-    #[error(
-        "process {0}, the runner that was draining, may still be running, and this wrapper does not supervise it; wait until that process has \
-         exited (SIGQUIT lets it finish its jobs), then repeat the drain"
-    )]
-    FormerRunner(u32),
+    #[error("{0}. The runner was not stopped")]
+    Launcher(Launcher),
     #[error("job list unavailable: the runner is not running, or has no HTTP server (listen_address)")]
     NoJobs,
     #[error(transparent)]
@@ -79,7 +77,7 @@ impl ControlError {
         match self {
             Self::Invalid { .. } | Self::Callback(_) => Kind::Invalid,
             Self::CallbackRefused(_) => Kind::Denied,
-            Self::SelfDrain(_) | Self::FormerRunner(_) => Kind::Precondition,
+            Self::SelfDrain(_) | Self::Launcher(_) => Kind::Precondition,
             Self::NoJobs | Self::Supervisor(HandleError::Ended) => Kind::Unavailable,
             Self::Supervisor(HandleError::Busy) => Kind::Exhausted,
             // Also too many callbacks: the same request can never succeed.
@@ -134,6 +132,9 @@ impl Control {
             if !job_url.is_empty() {
                 control.refuse_self_drain(&job_url).await?;
             }
+            if stop.mode == Mode::Graceful {
+                control.refuse_launcher().await?;
+            }
             let stop = Stop { requested_by: Arc::from(requester.to_string()), ..stop };
             let answer = control.supervisor.stop(stop.clone()).await?;
             Change::drain(&stop).answered(&answer).log(requester);
@@ -168,26 +169,13 @@ impl Control {
         .await
     }
 
-    /// A client that saw this process drain, and now sees another one, must not take the exit of the other one as the end of its drain.
-    /// `former_process`: the identity of the first process, or empty. A refusal is remembered, for the next call of the client: the first process is
-    /// a left runner from then on.
-    pub(crate) async fn refuse_beside(&self, former_process: &str) -> Result<(), ControlError> {
-        if former_process.is_empty() {
-            return Ok(());
+    /// SIGQUIT would not drain this runner. Where the check is not possible, the signal is refused later, or its missing effect is reported.
+    async fn refuse_launcher(&self) -> Result<(), ControlError> {
+        let child = self.supervision().state.child();
+        match process::launcher_of(child.map(|child| child.pid)).await {
+            Some(launcher) => Err(ControlError::Launcher(launcher)),
+            None => Ok(()),
         }
-        let former: Identity = former_process
-            .parse()
-            .map_err(|_| ControlError::invalid("former_process", "expected a value of Status.process"))?;
-        let supervised = self.supervision().state.child().map(|child| child.pid);
-        // Whether another process has its PID cannot always be read.
-        if supervised != Some(former.pid) && former.is_alive().unwrap_or(true) {
-            let pid = former.pid;
-            if let Err(error) = self.supervisor.report_left(former).await {
-                warn!({ key::PID } = pid, { key::ERROR } = %error, "cannot remember a runner of an earlier wrapper");
-            }
-            return Err(ControlError::FormerRunner(pid));
-        }
-        Ok(())
     }
 
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in

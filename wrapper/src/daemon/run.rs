@@ -1,7 +1,5 @@
 //! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
-mod command_check;
-
 use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
@@ -16,7 +14,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::command_check::check_command;
 use super::{
     callback::CallbackSender,
     control::Control,
@@ -34,9 +31,9 @@ use super::{
 use crate::supervise::log_key as key;
 use crate::supervise::{
     End, Outcome, Task,
-    output::Output,
-    process::{CommandError, CommandLine, MARKER_VARIABLE, STATE_FILE_VARIABLE, Spawner, orphans},
-    state_file::{self, Saved, Store, StoreError},
+    journal::Journal,
+    process::{CommandError, CommandLine, Spawner, cgroup, orphans},
+    state_file::{Saved, Store, StoreError},
 };
 
 #[derive(Debug, Error)]
@@ -152,7 +149,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let observed = health.clone();
     let mut task = task
         .count(move |change| counted.count(change))
-        .observe(move |child| observed.borrow().observation(child));
+        .observe(move |child| observed.borrow().observation(child))
+        .read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
     if let Some(path) = state_file {
         let (store, saved) = match Store::open(&path).await {
             // Another wrapper has both: the address is the cause, the state file follows from it.
@@ -162,11 +160,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
             opened => opened?,
         };
         task = task.save_to(store).map_err(RunError::Prepare)?;
-        let saved = match saved {
-            Some(saved) => Some(saved),
-            None => Saved::of_orphan(&path, &command).await.map_err(RunError::Adopt)?,
-        };
-        if let Some(saved) = saved {
+        if let Some(saved) = saved.or_else(|| Saved::of_cgroup(&path)) {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found);
         }
@@ -175,7 +169,14 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     if let Some((_, source)) = unopened.pop_if(|_| !is_adopted) {
         return Err(RunError::Listen { flag: GRPC_LISTEN, source });
     }
-    let program = if is_adopted { None } else { Some(command.program().await?) };
+    match command.program().await {
+        Ok(_) => {}
+        Err(error) if is_adopted => error!(
+            { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
+            "the adopted runner is supervised, but cannot be restarted"
+        ),
+        Err(error) => return Err(error.into()),
+    }
     let http_listener = match http_listener {
         Some(Err(error)) if is_adopted => {
             error!(
@@ -189,8 +190,6 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let supervision = tokio::spawn(task.run());
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
-    // Before another runner is started.
-    check_command(&command, program, &supervisor).await;
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.health.clone());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
@@ -256,28 +255,18 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
 fn spawner(settings: &Settings, command: CommandLine, state_file: Option<&Path>) -> Spawner {
     let address = settings.runner_listen_address.iter();
     let address = address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
-    let state_file = state_file.map(|path| (STATE_FILE_VARIABLE, state_file::path_of(path).into_os_string()));
     Spawner {
         command,
-        env: address.chain(state_file).collect(),
-        not_inherited: &NOT_INHERITED,
+        env: address.collect(),
+        not_inherited: &OF_SYSTEMD,
         with_barrier: true,
-        outer_marker: Some(env::var(MARKER_VARIABLE).unwrap_or_default()),
-        output: Output::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()),
-        adopted_output: None,
+        cgroups: Some(cgroup::names_for(state_file)),
     }
 }
 
-/// The variables of systemd for the wrapper itself, and a variable of the runner of an outer wrapper.
-const NOT_INHERITED: [&str; 7] = [
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-    STATE_FILE_VARIABLE,
-];
+/// The variables of systemd for the wrapper itself.
+const OF_SYSTEMD: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
 /// Delay before an address that could not be opened is tried again.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);

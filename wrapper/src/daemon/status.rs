@@ -22,8 +22,6 @@ pub struct Status {
     pub exit: Option<Exit>,
     /// Empty without a failure. The lines after the first are the last log lines of the runner.
     pub failure_reason: String,
-    /// The PID of a runner that is still running after the command that started it.
-    pub left_runner: Option<u32>,
     pub restarts: u32,
     pub crash_loop: bool,
     pub health: HealthStatus,

@@ -140,12 +140,7 @@ impl Sent {
 
     fn message(&mut self, status: &Status, is_ready: bool) -> String {
         let mut message = String::new();
-        // Beside a left runner, none is started for hours.
-        let is_up = match status.state {
-            RunnerState::Running => is_ready,
-            RunnerState::Idle => status.left_runner.is_some(),
-            _ => false,
-        };
+        let is_up = status.state == RunnerState::Running && is_ready;
         if !self.ready && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
@@ -205,16 +200,6 @@ mod tests {
         status.shutting_down = true;
         assert_eq!(sent.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
         assert_eq!(sent.message(&status, false), "");
-    }
-
-    /// Otherwise systemd would end a wrapper that waits for hours, and start it again.
-    #[test]
-    fn waiting_for_a_left_runner_sends_ready() {
-        let supervision = Supervision { left_runner: Some(7), ..Supervision::default() };
-        let status = Status::new(&supervision, &Health::default());
-        assert!(Sent::default().message(&status, false).starts_with("READY=1\n"), "{status:?}");
-        let status = Status::new(&Supervision::default(), &Health::default());
-        assert!(!Sent::default().message(&status, false).contains("READY"), "{status:?}");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     event::{Answer, Event, Refusal},
-    process::Identity,
     state::Supervision,
     stop::{Stop, StopId},
 };
@@ -19,8 +18,6 @@ pub(super) enum Command {
     Event(Event, Reply),
     /// End the task, and leave the child running for the next wrapper.
     Detach(Reply),
-    /// A runner is running that an earlier wrapper supervised.
-    Left(Identity, Reply),
     /// Show that the task works.
     Ping(oneshot::Sender<()>),
 }
@@ -98,12 +95,6 @@ impl Handle {
     /// Rejected without a state file.
     pub async fn detach(&self) -> Result<Answer, HandleError> {
         self.send(Command::Detach).await
-    }
-
-    /// Reports a runner that an earlier wrapper supervised. Until it has exited, the status shows it, and no runner is restarted beside it. Has no
-    /// effect if there is such a runner already.
-    pub async fn report_left(&self, runner: Identity) -> Result<Answer, HandleError> {
-        self.send(|reply| Command::Left(runner, reply)).await
     }
 
     /// Returns when the supervisor's task has answered. Waits while the queue is full.

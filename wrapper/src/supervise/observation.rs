@@ -9,8 +9,6 @@ pub struct Observation {
     pub aborts_jobs: bool,
     /// The child, which has exited, gave up reporting the end of at least one job to GitLab during the stop.
     pub lost_results: bool,
-    /// A GitLab Runner that the child, which has exited, had started, and that is still running.
-    pub left_runner: Option<u32>,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
 }

@@ -3,8 +3,9 @@
 use tracing::warn;
 
 use super::{
+    journal::Journal,
     observation::Observation,
-    process::{Exit, Spawner},
+    process::Exit,
     state::{ChildInfo, State},
     stop::Mode,
 };
@@ -18,7 +19,9 @@ const RESULT_LOST: &str = "Job trace termination";
 
 /// Collects the observations of one child after the other.
 pub(super) struct Observer {
-    observe: Box<dyn Fn(ChildInfo) -> Observation + Send>,
+    pub(super) observe: Box<dyn Fn(ChildInfo) -> Observation + Send>,
+    /// Where the child logs, if that can be read back.
+    pub(super) journal: Option<Journal>,
     /// A child that has exited, and what its log shows.
     logged: Option<(ChildInfo, Logged)>,
 }
@@ -32,15 +35,11 @@ struct Logged {
 
 impl Default for Observer {
     fn default() -> Self {
-        Self::new(|_| Observation::default())
+        Self { observe: Box::new(|_| Observation::default()), journal: None, logged: None }
     }
 }
 
 impl Observer {
-    pub(super) fn new(observe: impl Fn(ChildInfo) -> Observation + Send + 'static) -> Self {
-        Self { observe: Box::new(observe), logged: None }
-    }
-
     pub(super) fn observation(&self, state: &State) -> Observation {
         let Some(child) = state.child() else { return Observation::default() };
         let seen = (self.observe)(child);
@@ -56,14 +55,16 @@ impl Observer {
 
     /// The child has exited. After a graceful stop, its exit code does not show whether it aborted its jobs, or could not report their end. Its log
     /// may; this waits for the log for at most some seconds.
-    pub(super) async fn exited(&mut self, state: &State, exit: Exit, spawner: &Spawner) {
+    pub(super) async fn exited(&mut self, state: &State, exit: Exit) {
         let State::Stopping { child, stop, .. } = state else { return };
         if stop.mode == Mode::Forceful || !exit.is_success() {
             return;
         }
-        if !self.observation(state).aborts_jobs {
+        if !self.observation(state).aborts_jobs
+            && let Some(journal) = &self.journal
+        {
             let texts = [FORCEFUL_SHUTDOWN, RESULT_LOST];
-            let [abort, lost_result] = spawner.log_contains(texts, child.pid, stop.requested_at).await;
+            let [abort, lost_result] = journal.has_messages(texts, child.pid, stop.requested_at).await;
             self.logged = Some((*child, Logged { abort, lost_result }));
         }
         let observed = self.observation(state);

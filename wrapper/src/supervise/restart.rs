@@ -20,7 +20,7 @@ impl Supervision {
         if uptime.is_some_and(|uptime| uptime >= policy.restart.stable_after) {
             self.failures = 0;
         }
-        if policy.restart.wants(end.is_success()) && !self.leaving && self.left_runner.is_none() {
+        if policy.restart.wants(end.is_success()) && !self.leaving {
             let until = now + policy.restart.delay(self.failures);
             self.state = State::Backoff { until, end: end.clone() };
             self.restarted = true;
@@ -50,9 +50,7 @@ impl Supervision {
         {
             self.revive = false;
             self.restarted = false;
-            if self.left_runner.is_none() {
-                self.state = State::Backoff { until: now, end: end.clone() };
-            }
+            self.state = State::Backoff { until: now, end: end.clone() };
         }
     }
 

@@ -35,8 +35,6 @@ pub struct Supervision {
     pub repeated_quit: bool,
     /// The last log lines of the child that failed last.
     pub last_lines: LastLines,
-    /// A GitLab Runner that a child, which has exited, had started, and that is still running. No other child is started automatically beside it.
-    pub left_runner: Option<u32>,
     /// Why the state file does not have this state, if there is such a file.
     pub save_error: Option<Arc<str>>,
     /// The stop of an earlier child, after another child was started.

@@ -143,10 +143,10 @@ impl StateWriter {
         self.save(until.saturating_duration_since(Instant::now()), saved).await
     }
 
-    /// Removes the file: the wrapper exits normally, and the next one has nothing to continue.
+    /// Empties the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(super) async fn finish(mut self) {
-        if let Err(error) = self.run(SAVE_LIMIT, |store| store.remove()).await {
-            error!({ key::ERROR } = %error, "cannot remove state file");
+        if let Err(error) = self.run(SAVE_LIMIT, |store| store.empty()).await {
+            error!({ key::ERROR } = %error, "cannot empty the state file");
         }
     }
 
@@ -236,7 +236,7 @@ pub(super) mod tests {
             None
         }
 
-        fn remove(&mut self) -> io::Result<()> {
+        fn empty(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -247,7 +247,7 @@ pub(super) mod tests {
         let mut writer = StateWriter::new(disk.clone()).unwrap();
         let state = |restarts| {
             let supervision = Supervision { restarts, ..Supervision::default() };
-            Saved::new(&Clocks::now(), Instant::now(), &supervision, None, None, &[])
+            Saved::new(&Clocks::now(), Instant::now(), &supervision, None, &[])
         };
         let _failed = writer.save(SAVE_LIMIT, state(0)).await;
         assert_eq!((disk.written(), writer.due()), (1, None));

@@ -134,9 +134,9 @@ pub enum StopOutcome {
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
     Failed,
-    /// The child exited, and its exit status is unknown, or a GitLab Runner that it had started is still running.
+    /// The child exited, and its exit status is unknown.
     Unknown,
-    /// No child was running, and no GitLab Runner that an earlier child had started.
+    /// No child was running.
     NoRunner,
 }
 
@@ -166,22 +166,15 @@ impl StopOutcome {
     /// The outcome of a stop in this mode when its child ended this way.
     pub(super) fn of(mode: Mode, end: &End, observed: Observation) -> Self {
         match (end, mode) {
-            (End::NeverStarted | End::SpawnFailed(_), _) => Self::without_child(observed),
+            (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if observed.aborts_jobs => Self::JobsAborted,
-            // The process that exited was not the runner.
-            (End::Exited { .. }, Mode::Graceful) if observed.left_runner.is_some() => Self::Unknown,
             (End::Exited { .. }, Mode::Graceful) if observed.lost_results => Self::ResultsLost,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
-    }
-
-    /// The outcome of a stop that met no child.
-    pub(super) fn without_child(observed: Observation) -> Self {
-        if observed.left_runner.is_some() { Self::Unknown } else { Self::NoRunner }
     }
 }
 
@@ -206,16 +199,6 @@ mod tests {
             assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
         }
         assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, nothing), StopOutcome::NoRunner);
-    }
-
-    #[test]
-    fn outcome_beside_a_left_runner_is_not_a_success() {
-        let observed = Observation { left_runner: Some(7), ..Observation::default() };
-        let of =
-            |exit| StopOutcome::of(Mode::Graceful, &End::Exited { pid: 1, exit, killed: false }, observed);
-        assert_eq!(of(Exit::Code(0)), StopOutcome::Unknown);
-        assert_eq!(of(Exit::Signal(3)), StopOutcome::Failed);
-        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, observed), StopOutcome::Unknown);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_
         State::Backoff { end, .. } => (exited(end, Some(request), context), Ok(Answer::Done)),
         State::Exited { end, stop } => {
             // The runner has exited, so that its callbacks are due now.
-            let outcome = Some(StopOutcome::without_child(context.observation));
+            let outcome = Some(StopOutcome::NoRunner);
             let fresh = || Stop { callbacks: Vec::new(), outcome, ..request.clone() };
             let is_first = stop.is_none();
             let mut known = stop.unwrap_or_else(fresh);
@@ -61,7 +61,7 @@ pub(super) fn request_stop(state: State, request: Stop, context: &mut Context<'_
 /// The child has ended, or will not be started. The stop, if any, is over. A stop without an outcome met no child.
 pub(super) fn exited(end: End, mut stop: Option<Stop>, context: &mut Context<'_>) -> State {
     if let Some(stop) = &mut stop {
-        stop.outcome.get_or_insert(StopOutcome::without_child(context.observation));
+        stop.outcome.get_or_insert(StopOutcome::NoRunner);
         context.add(Effect::Count(Counted::Stop(EndedStop::new(stop, context.now))));
         context.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
     }

@@ -58,8 +58,6 @@ impl Supervision {
             stop.aborts_jobs |= context.observation.aborts_jobs;
         }
         self.leaving |= matches!(event, Event::Leave(_));
-        let left_before = mem::replace(&mut self.left_runner, context.observation.left_runner);
-        let has_left_runner_ended = left_before.is_some() && self.left_runner.is_none();
         let child = state.child();
         let was_over = matches!(state, State::Exited { .. });
         let is_unexpected_end = matches!(
@@ -99,10 +97,6 @@ impl Supervision {
             Event::Spawned(pid) => (spawned(state, pid, &mut context), Ok(Answer::Done)),
             Event::SpawnFailed(why) => (spawn_failed(state, why, &mut context), Ok(Answer::Done)),
             Event::Exited(exit) => (child_exited(state, exit, &mut context), Ok(Answer::Done)),
-            // The first start has waited for this.
-            Event::Tick if has_left_runner_ended && matches!(state, State::Idle) => {
-                boot(state, self.leaving, &mut context)
-            }
             Event::Tick => (tick(state, &mut context), Ok(Answer::Done)),
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, &mut context),
             Event::Cancel(id) => cancel(state, id.as_ref(), (self.leaving, never_drained), &mut context),
@@ -195,10 +189,9 @@ impl LastLines {
 
 fn boot(state: State, leaving: bool, context: &mut Context<'_>) -> Answered {
     match state {
-        State::Idle if context.observation.left_runner.is_none() => start(state, leaving, context),
-        // A left runner must exit first; or a stop came first, and is kept.
-        other @ (State::Idle
-        | State::Starting { .. }
+        State::Idle => start(state, leaving, context),
+        // A stop came first, and is kept.
+        other @ (State::Starting { .. }
         | State::Running { .. }
         | State::Stopping { .. }
         | State::Backoff { .. }

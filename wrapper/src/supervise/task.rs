@@ -14,16 +14,16 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
     handle::{Command, Handle},
+    journal::{Journal, LastLines},
     observation::Observation,
     observer::Observer,
-    output::LastLines,
-    policy::{Leftovers, Policy},
-    process::{Child, Exit, Identity, LeftRunner, Spawner},
+    policy::Policy,
+    process::{Child, Exit, Identity, Spawner},
     state::{ChildInfo, State, Supervision},
     state_file::{Found, Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
-    stop::{Mode, StopId},
+    stop::StopId,
     table::Step,
 };
 use crate::supervise::log_key as key;
@@ -54,8 +54,6 @@ pub struct Task<C> {
     observer: Observer,
     supervision: Supervision,
     child: Option<Child>,
-    /// A GitLab Runner that an earlier child has started, and that is still running.
-    left_runner: Option<LeftRunner>,
     writer: StateWriter,
     /// The state of an earlier wrapper was restored, and is written again first.
     is_restored: bool,
@@ -101,7 +99,6 @@ impl<C: Callbacks> Task<C> {
             observer: Observer::default(),
             supervision,
             child: None,
-            left_runner: None,
             writer: StateWriter::default(),
             is_restored: false,
             identity: None,
@@ -128,7 +125,14 @@ impl<C: Callbacks> Task<C> {
     /// Reads from `observe` what other parts of the program know about the child.
     #[must_use]
     pub fn observe(mut self, observe: impl Fn(ChildInfo) -> Observation + Send + 'static) -> Self {
-        self.observer = Observer::new(observe);
+        self.observer.observe = Box::new(observe);
+        self
+    }
+
+    /// Reads the log of a child that has exited from `journal`, if there is one.
+    #[must_use]
+    pub fn read_log(mut self, journal: Option<Journal>) -> Self {
+        self.observer.journal = journal;
         self
     }
 
@@ -137,7 +141,6 @@ impl<C: Callbacks> Task<C> {
     pub fn resume(mut self, found: Found) -> Self {
         self.identity = found.child.as_ref().map(|child| child.identity().clone());
         self.child = found.child;
-        self.left_runner = found.left_runner;
         self.supervision = found.supervision;
         self.callbacks.resume(found.pending, self.supervision.state.due_callbacks());
         self.is_restored = true;
@@ -150,9 +153,6 @@ impl<C: Callbacks> Task<C> {
     /// Dropping this future does not stop the child.
     pub async fn run(mut self) -> Outcome {
         if self.is_restored {
-            if let Some(child) = &self.child {
-                self.spawner.adopt(child.identity()).await;
-            }
             self.save_state().await;
         }
         loop {
@@ -177,11 +177,6 @@ impl<C: Callbacks> Task<C> {
                         return Outcome::Detached;
                     }
                     continue;
-                }
-                Wake::Command(Command::Left(runner, reply)) => {
-                    self.left_runner =
-                        self.left_runner.take().or_else(|| LeftRunner::of(runner).ok().flatten());
-                    (Event::Tick, Some(reply))
                 }
                 Wake::Command(Command::Ping(reply)) => {
                     let _gone = reply.send(());
@@ -237,13 +232,12 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
-    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, the drain that a client requested, and a runner that is still
-    /// running.
+    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
     async fn leave_state(&mut self) {
         let count = self.callbacks.pending().len();
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
         let drain = drain.filter(|_| self.writer.has_file());
-        if count == 0 && drain.is_none() && self.left_runner.is_none() {
+        if count == 0 && drain.is_none() {
             return std::mem::take(&mut self.writer).finish().await;
         }
         if count > 0 && self.writer.has_file() {
@@ -283,10 +277,6 @@ impl<C: Callbacks> Task<C> {
                 self.reading = None;
                 Wake::Event(Event::LogRead(lines.into()))
             }
-            () = or_pending(self.left_runner.as_ref().map(LeftRunner::ended)) => {
-                self.left_runner = None;
-                Wake::Event(Event::Tick)
-            }
             () = or_pending(self.writer.due().map(sleep_until)) => Wake::WriteState,
             () = self.writer.disturbed() => Wake::CheckStateFile,
         }
@@ -296,20 +286,8 @@ impl<C: Callbacks> Task<C> {
     async fn exit(&mut self) -> Option<Exit> {
         let leftovers = self.supervision.leftovers(&self.policy);
         let child = self.child.as_mut()?;
-        let (exit, left) = child.exit(leftovers).await;
-        // A runner that was killed matters only for the outcome of a drain.
-        let matters = leftovers == Leftovers::Report
-            || self.supervision.state.stop().is_some_and(|stop| stop.mode == Mode::Graceful);
-        if let Some(left) = left.filter(|_| matters) {
-            error!(
-                { key::PID } = left.pid(),
-                { key::RUNNER_PID } = child.pid(),
-                "the command has exited, but a runner that it started was still running: the command must be the \
-                 runner itself, or start it with `exec`"
-            );
-            self.left_runner = Some(left);
-        }
-        self.observer.exited(&self.supervision.state, exit, &self.spawner).await;
+        let exit = child.exit(leftovers).await;
+        self.observer.exited(&self.supervision.state, exit).await;
         Some(exit)
     }
 
@@ -328,7 +306,6 @@ impl<C: Callbacks> Task<C> {
         let from = before.state.public();
         let mut context = Context::new(Instant::now(), &self.policy, handles_quit);
         context.observation = self.observer.observation(&before.state);
-        context.observation.left_runner = self.left_runner.as_ref().map(LeftRunner::pid);
         let Step { next, effects, answer } = before.on(event, context);
         let to = next.state.public();
         if from != to {
@@ -388,7 +365,7 @@ impl<C: Callbacks> Task<C> {
                 self.callbacks.send(PendingCallback { callback, since: Instant::now() });
             }
             Effect::ReadLog { pid, started } => {
-                self.reading = self.spawner.last_lines(pid, started);
+                self.reading = self.observer.journal.as_ref().map(|journal| journal.last_lines(pid, started));
                 return self.reading.is_none().then(|| Event::LogRead(Arc::default()));
             }
             Effect::Count(counted) => (self.count)(counted),
@@ -458,8 +435,7 @@ impl<C: Callbacks> Task<C> {
 
     fn saved(&self) -> Saved {
         let (child, pending) = (self.identity.as_ref(), self.callbacks.pending());
-        let left_runner = self.left_runner.as_ref().map(LeftRunner::identity);
-        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, left_runner, pending)
+        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, pending)
     }
 
     /// The next wrapper needs the child's processes, after they were searched for.

@@ -184,14 +184,6 @@ impl TrustedDir {
         }
     }
 
-    /// Removes a file, if it exists.
-    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
-        match unlinkat(&self.descriptor, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
     /// Whether its path still leads to it.
     pub(crate) fn is_in_place(&self) -> bool {
         let here = fstat(&self.descriptor).map(|stat| FileId::new(&stat));

@@ -65,7 +65,7 @@ async fn c_core_client_calls_and_callback_work() {
 
 #[tokio::test]
 async fn c_core_client_forceful_shutdown_works() {
-    let (wrapper, [unix, tcp]) = wrapper(&["--jobs-take", "700", "--code", "3"]).await;
+    let (wrapper, [unix, tcp]) = wrapper(&["--term-takes", "700", "--code", "3"]).await;
     assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [response_of(Status::InShutdown)]);
     eventually("the runner has ended", async || {
         let answers = calls(&tcp, "", &["CheckStatus"]);

@@ -145,7 +145,7 @@ async fn sigquit_is_held_back_while_the_process_ignores_it() {
         let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         let reasons = status.health.clone().unwrap_or_default().reasons.join("; ");
         let is_held = status.drain.as_ref().is_some_and(|drain| !drain.signalled);
-        if is_held && reasons.contains("because the process ignores it") { Ok(()) } else { Err(status) }
+        if is_held && reasons.contains("the process ignores SIGQUIT") { Ok(()) } else { Err(status) }
     })
     .await;
     client.cancel(CancelRequest { id: "first".to_owned() }).await.unwrap();

@@ -235,15 +235,14 @@ async fn second_wrapper_does_not_use_locked_state_file() {
     assert_eq!(first.read("w.sock.state"), before);
 }
 
-/// As after a power loss: the file exists, but is empty.
+/// A wrapper that exits normally empties the file; a power loss can leave zeros.
 #[tokio::test]
-async fn empty_state_file_counts_as_missing() {
+async fn empty_state_file_means_no_runner() {
     for text in ["", "\0\0\0\0"] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
         let wrapper = Start::again(folder).child(&[]);
         wrapper.client().await.becomes(Status::Running).await;
-        assert!(wrapper.read("log").contains("probably after a power loss"));
     }
 }
 
@@ -365,24 +364,6 @@ async fn runner_is_kept_while_another_process_only_has_the_lock() {
     drop(other);
     lock_file_names(&first).await;
     assert!(!first.read("log").contains("another wrapper has adopted the runner"), "{}", first.read("log"));
-}
-
-/// The first wrapper cannot react to the removal of its files.
-#[tokio::test]
-async fn no_second_runner_is_started_beside_a_supervised_one() {
-    let first = ready(&[]).await;
-    let command = fs::read_to_string(format!("/proc/{}/cmdline", first.child_pid())).unwrap();
-    first.signal(Signal::STOP);
-    for name in ["w.sock.state", "w.sock.state.lock"] {
-        fs::remove_file(first.path(name)).unwrap();
-    }
-    let command: Vec<_> = command.split_terminator('\0').collect();
-    let state = format!("--state-file={}", first.path("w.sock.state").display());
-    let mut second = Start::new().flags(&["--start-grace=0s", &state]).command(&command);
-    assert_eq!(second.ended().await.code(), Some(125));
-    let told = format!("(PID {}) still supervises a runner (PID {})", first.pid(), first.child_pid());
-    assert!(second.read("log").contains(&told), "{}", second.read("log"));
-    first.signal(Signal::CONT);
 }
 
 /// The lock file is locked again, so that no other wrapper can use the state file.

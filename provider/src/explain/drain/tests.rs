@@ -50,6 +50,7 @@ fn failed_drain_errors_match_snapshot() {
         words(interrupted(Requested::Accepted, last())),
         words(interrupted(Requested::Perhaps, last())),
         words(interrupted(Requested::No, None)),
+        words(NotDrained::Replaced { pid: "4711".to_owned(), requested: Requested::Accepted }),
         no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
     ]));
 }
@@ -73,24 +74,6 @@ fn timeout_reports_problems_of_the_drain() {
     let reported = "Last status: `in_shutdown`, 3 jobs left. The wrapper reports: the runner's process is \
                     suspended; it was refused. The runner is still draining.";
     assert!(error.contains(reported), "{error}");
-}
-
-#[test]
-fn left_runner_is_named_with_its_next_step() {
-    let status = v1::Status {
-        state: v1::State::Stopped.into(),
-        left_runner: Some(4711),
-        failure_reason: "a process of the runner is still running: PID 4711".to_owned(),
-        ..v1::Status::default()
-    };
-    let failure = NotDrained::TimedOut {
-        waited: hours(3),
-        requested: Requested::Accepted,
-        mode: Mode::Graceful,
-        forced: false,
-        last: Some(status.into()),
-    };
-    insta::assert_snapshot!(all(vec![not_drained("m1", &failure, "i-1", None, Subject::Drain)]));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub struct Ended {
     pub waited: Duration,
     /// A forceful request was sent after the deadline, and the wrapper has received it, or may have received it.
     pub forced: bool,
-    /// The process that was draining has ended without a reported exit, and its successor was drained.
+    /// The process that was draining has ended with its host, without a reported exit, and its successor was drained.
     pub exit_unseen: bool,
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
@@ -93,6 +93,12 @@ pub enum NotDrained {
         requested: Requested,
         last: Option<Snapshot>,
     },
+    /// The wrapper reports another runner process, and not the exit of the one that was draining, which may be running.
+    Replaced {
+        /// Of the process that was draining.
+        pid: String,
+        requested: Requested,
+    },
     /// Too few peers are healthy.
     TooFewPeers {
         peers: TooFewPeers,
@@ -107,6 +113,7 @@ impl NotDrained {
             Self::Connect { requested, .. }
             | Self::TimedOut { requested, .. }
             | Self::Interrupted { requested, .. }
+            | Self::Replaced { requested, .. }
             | Self::TooFewPeers { requested, .. } => *requested != Requested::No,
         }
     }

@@ -1,17 +1,22 @@
 //! The process that was asked to drain: only its exit is the end of the drain.
 
-use std::mem;
-
 use crate::client::{Detail, RunnerStatus, Snapshot};
 
 /// Follows the draining process through the wrappers of its host. Upstream's wrapper does not report the process.
 #[derive(Debug, Default)]
 pub(super) struct DrainingProcess {
     current: Option<Process>,
-    /// The process that was draining before, until the wrapper has confirmed that it is not running; otherwise empty. A request names it.
-    pub(super) former: String,
-    /// Such a process has ended, and its exit was not reported.
+    /// Such a process has ended with its host, and its exit was not reported.
     pub(super) exit_unseen: bool,
+}
+
+/// What is known of a process that was draining, and is not reported any more.
+#[derive(Debug)]
+pub(super) enum Replaced {
+    /// The host was restarted, which has ended the process.
+    ByRestart,
+    /// The wrapper lost its record, or another wrapper answers. The process may be running. Its PID.
+    Unexplained(String),
 }
 
 /// A process that is draining.
@@ -24,9 +29,9 @@ struct Process {
 }
 
 impl DrainingProcess {
-    /// Whether the wrapper now reports another process, and not the exit of the one that was draining. `true` only once for each.
-    pub(super) fn was_replaced(&mut self, snapshot: &Snapshot) -> bool {
-        let Some(detail) = snapshot.detail.as_deref() else { return false };
+    /// Follows the status. Returns `Some` once when the wrapper reports another process, and not the exit of the one that was draining.
+    pub(super) fn follow(&mut self, snapshot: &Snapshot) -> Option<Replaced> {
+        let detail = snapshot.detail.as_deref()?;
         let replaced = self.current.take_if(|process| process.is_replaced(snapshot, detail));
         if let (RunnerStatus::InShutdown, Some(drain)) = (snapshot.report.status, &detail.drain)
             && !detail.process.is_empty()
@@ -36,23 +41,14 @@ impl DrainingProcess {
             // Its drain was cancelled, and is requested again, or its exit was reported.
             self.current = None;
         }
-        let Some(replaced) = replaced else { return false };
-        if self.former.is_empty() {
-            self.former = replaced.process;
-        }
-        true
-    }
-
-    /// The wrapper has accepted a request. If that named the former process, it has ended. The answer is about the process that drains now.
-    pub(super) fn accepted(&mut self, snapshot: &Snapshot) {
-        if !mem::take(&mut self.former).is_empty() {
+        let replaced = replaced?;
+        let of_this_boot =
+            replaced.process.strip_prefix(&detail.boot_id).and_then(|rest| rest.strip_prefix('/'));
+        let Some(rest) = of_this_boot else {
             self.exit_unseen = true;
-            self.current = None;
-        }
-        // Another process than the one that is draining is found by the next status, and then named.
-        if self.current.is_none() {
-            self.was_replaced(snapshot);
-        }
+            return Some(Replaced::ByRestart);
+        };
+        Some(Replaced::Unexplained(rest.split('/').next().unwrap_or_default().to_owned()))
     }
 }
 

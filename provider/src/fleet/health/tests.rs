@@ -111,7 +111,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
         process: String::new(),
-        left_runner: None,
+        boot_id: String::new(),
         last_drain: None,
         level,
         level_max,

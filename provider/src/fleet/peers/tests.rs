@@ -224,7 +224,7 @@ async fn peer_with_drain_request_is_unhealthy() {
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
     snapshot.detail = Some(Box::new(crate::client::Detail {
         wrapper_version: "0.1.0".into(),
-        left_runner: None,
+        boot_id: String::new(),
         process: String::new(),
         last_drain: None,
         level: crate::client::Level::Polling,

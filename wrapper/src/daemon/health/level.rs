@@ -50,6 +50,8 @@ pub(super) struct Evidence<'a> {
     pub(super) has_polled: bool,
     /// The child is suspended (SIGSTOP).
     pub(super) suspended: bool,
+    /// Why SIGQUIT would not reach the runner, which the child has started.
+    pub(super) launcher: Option<&'a str>,
     /// The child was started after an unexpected exit.
     pub(super) restarted: bool,
     pub(super) restart_window: Duration,
@@ -137,7 +139,7 @@ fn shows_its_process(evidence: &Evidence<'_>) -> bool {
 }
 
 fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<_> = evidence.launcher.map(str::to_owned).into_iter().collect();
     match evidence.config {
         Err(error) => reasons.push(error.to_string()),
         Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(

@@ -60,6 +60,7 @@ impl Case {
 
     fn evidence(&self) -> Evidence<'_> {
         Evidence {
+            launcher: None,
             uptime: self.uptime,
             min_uptime: 2 * SECOND,
             has_polled: self.has_polled,

@@ -19,6 +19,7 @@ mod level;
 mod memory;
 mod polls;
 mod prober;
+mod quit_problem;
 mod runner_config;
 mod runner_metrics;
 mod runner_source;
@@ -33,16 +34,17 @@ use crate::supervise::{ChildInfo, Observation, Phase, State};
 
 #[cfg(test)]
 pub(crate) use self::job_list::parse as parse_jobs;
-use self::level::SUSPENDED;
 pub use self::{
     job_list::Job,
     level::Level,
     prober::Prober,
+    quit_problem::QuitProblem,
     runner_config::{ConfigError, RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter},
     runner_source::Source,
     settings::Settings,
 };
+use self::{level::SUSPENDED, quit_problem::drain_reasons};
 
 /// The result of a probe. [`Health::of`] combines it with the current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +58,7 @@ pub struct Health {
     pub reasons: Vec<String>,
     /// The child is suspended (SIGSTOP).
     pub suspended: bool,
-    /// Why a drain has no effect.
+    /// Why SIGQUIT does not make the child drain.
     pub quit_problem: Option<QuitProblem>,
     /// Version reported by the runner.
     pub version: Option<String>,
@@ -88,15 +90,6 @@ pub struct Health {
     pub aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from its configuration.
     pub shutdown_timeout: Option<Duration>,
-}
-
-/// Why SIGQUIT does not make the child drain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuitProblem {
-    /// The child ignores SIGQUIT, as a shell does. It may be about to execute the runner.
-    Ignored,
-    /// SIGQUIT was sent some seconds ago, but the runner still reports the process state `running`.
-    NoEffect,
 }
 
 /// Jobs that have ended since the start of the runner's process, from its counters.
@@ -147,43 +140,22 @@ impl Health {
             State::Running { .. } => none("the runner has not been probed yet"),
             State::Stopping { child, stop, phase } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
-                let (reason, aborts_jobs) = match phase {
+                let ((reason, problem), aborts_jobs) = match phase {
                     Phase::Holding { .. } | Phase::Draining { .. } => {
-                        (drain_reason(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
+                        (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
                     }
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
-                        ("the runner is being stopped forcefully: its jobs are aborted", false)
+                        (("the runner is being stopped forcefully: its jobs are aborted", None), false)
                     }
                 };
                 let problems = [(known.suspended, SUSPENDED), (aborts_jobs, ABORTS_JOBS)];
-                let problems = problems.into_iter().filter(|(is_present, _)| *is_present);
-                let reasons = [reason].into_iter().chain(problems.map(|(_, problem)| problem));
+                let problems =
+                    problems.into_iter().filter_map(|(is_present, text)| is_present.then_some(text));
+                let reasons = [reason].into_iter().chain(problem).chain(problems);
                 let reasons = reasons.map(str::to_owned).collect();
                 Self { level: Level::None, reasons, ..known }
             }
         }
-    }
-}
-
-/// What a graceful stop does, as far as it is known.
-fn drain_reason(phase: &Phase, problem: Option<QuitProblem>) -> &'static str {
-    match (phase, problem) {
-        (Phase::Holding { .. }, Some(QuitProblem::Ignored)) => {
-            "the runner is draining: SIGQUIT is held back for some seconds, because the process ignores it. If \
-             the command is a script, it must start the runner with `exec`"
-        }
-        (Phase::Holding { quit_sent_at: None, .. }, _) => {
-            "the runner is draining: SIGQUIT is held back until the process handles it, for some seconds"
-        }
-        (_, Some(QuitProblem::Ignored)) => {
-            "SIGQUIT was sent, but the process ignores it, so that the drain may have no effect. If the command \
-             is a script, it must start the runner with `exec`"
-        }
-        (_, Some(QuitProblem::NoEffect)) => {
-            "SIGQUIT was sent, but the runner still reports the process state `running`, and may accept new \
-             jobs. If the command is a script, it must start the runner with `exec`"
-        }
-        (_, None) => "the runner is draining: it accepts no new jobs and exits after its last job",
     }
 }
 
@@ -247,13 +219,14 @@ mod tests {
         }
         let of_problem = |phase, problem| {
             let health = Health { quit_problem: Some(problem), ..health.clone() };
-            health.of(&stopping(phase)).reasons.remove(0)
+            health.of(&stopping(phase)).reasons.join("; ")
         };
         let (holding, draining) =
             (Phase::Holding { until: now, quit_sent_at: None }, Phase::Draining { since: now });
         for (phase, problem, reason) in [
-            (holding, QuitProblem::Ignored, "is held back for some seconds, because the process ignores it"),
+            (holding, QuitProblem::Ignored, "is held back for some seconds; the process ignores SIGQUIT"),
             (draining, QuitProblem::Ignored, "the process ignores it, so that the drain may have no effect"),
+            (draining, QuitProblem::Pending, "the process blocks it and has not received it"),
             (draining, QuitProblem::NoEffect, "still reports the process state `running`"),
         ] {
             let found = of_problem(phase, problem);

@@ -11,18 +11,19 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    EndedJobs, Health, Oldest, QuitProblem,
+    EndedJobs, Health, Oldest,
     config_reader::Reader,
     http_client::{GetError, Http},
     job_list::{self, Job},
     level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
     memory::Memory,
+    quit_problem::quit_problem,
     runner_config::Section,
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
 use crate::supervise::log_key as key;
-use crate::supervise::{ChildInfo, Handle, Phase, State, Supervision, process};
+use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,9 +39,6 @@ const START_PERIOD: Duration = Duration::from_secs(300);
 
 /// For this time a restart lowers the health level.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
-
-/// After SIGQUIT, the runner reports another process state at once. Later than this, it has not received the signal.
-const QUIT_PERIOD: Duration = Duration::from_secs(5);
 
 /// Maximum number of logged reasons; a runner can have a thousand sections with one reason each.
 const LOGGED_REASONS: usize = 20;
@@ -171,7 +169,9 @@ impl Prober {
                 memory.first_config = read.as_ref().ok().cloned();
             }
         }
+        let launcher = process::launcher_of(child.pid).await.map(|launcher| launcher.to_string());
         let evidence = Evidence {
+            launcher: launcher.as_deref(),
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
             has_polled: memory.has_polled,
@@ -331,55 +331,10 @@ async fn pause(now: &Supervision, health: &Health, interval: Duration) {
     }
 }
 
-/// Why the graceful stop in progress may have no effect. `begin`: when the request for the metrics began.
-fn quit_problem(supervision: &Supervision, metrics: &RunnerMetrics, begin: Instant) -> Option<QuitProblem> {
-    let State::Stopping { child, phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } =
-        &supervision.state
-    else {
-        return None;
-    };
-    let ignored = process::ignores_quit(child.pid).then_some(QuitProblem::Ignored);
-    ignored.or_else(|| quit_without_effect(supervision, metrics, begin))
-}
-
-/// `begin`: when the request for the metrics began.
-fn quit_without_effect(
-    supervision: &Supervision,
-    metrics: &RunnerMetrics,
-    begin: Instant,
-) -> Option<QuitProblem> {
-    let State::Stopping { phase: Phase::Draining { since }, .. } = supervision.state else { return None };
-    let is_late = begin >= since + QUIT_PERIOD && !supervision.is_quit_refused();
-    let is_running = metrics.process_state.as_deref() == Some("running");
-    (is_late && is_running).then_some(QuitProblem::NoEffect)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        daemon::health::runner_source::Source,
-        supervise::{Mode, Stop},
-    };
-
-    #[test]
-    fn runner_that_is_still_running_seconds_after_sigquit_has_not_seen_it() {
-        let sent = Instant::now();
-        let child = ChildInfo { pid: 1, started: sent };
-        let of = |phase, process_state: &str, seconds| {
-            let state = State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase };
-            let supervision = Supervision { state, ..Supervision::default() };
-            let process_state = Some(process_state.to_owned());
-            let metrics = RunnerMetrics { process_state, ..RunnerMetrics::default() };
-            quit_without_effect(&supervision, &metrics, sent + Duration::from_secs(seconds))
-        };
-        let draining = Phase::Draining { since: sent };
-        assert_eq!(of(draining, "running", 5), Some(QuitProblem::NoEffect));
-        assert_eq!(of(draining, "running", 4), None, "the page may be older than the signal");
-        assert_eq!(of(draining, "graceful-shutdown", 5), None);
-        assert_eq!(of(Phase::Holding { until: sent, quit_sent_at: None }, "running", 5), None);
-        assert_eq!(of(Phase::Terminating { until: sent }, "running", 5), None);
-    }
+    use crate::daemon::health::runner_source::Source;
 
     #[test]
     fn panic_of_a_probe_is_a_health_reason() {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Drain, Exit, HealthStatus, How, Job, JobList, JobRouter, OldestJob, Status};
 use crate::{
-    daemon::health::{self, Health, Level},
+    daemon::health::{self, Health, Level, QuitProblem},
     supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, Supervision, clock, process},
 };
 
@@ -38,8 +38,9 @@ impl Status {
                  wrapper"
             ));
         }
-        health.reasons.extend(supervision.left_runner.map(left_runner));
         let child = state.child();
+        let is_quit_undelivered =
+            supervision.is_quit_refused() || health.quit_problem == Some(QuitProblem::Pending);
         Self {
             state: state.public(),
             pid: child.map(|child| child.pid),
@@ -49,12 +50,9 @@ impl Status {
                 State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
             },
             failure_reason: failure(supervision),
-            left_runner: supervision.left_runner,
             restarts: supervision.restarts,
             crash_loop: supervision.is_crash_loop(),
-            drain: state
-                .stop()
-                .map(|stop| Drain::new(state, stop, (health.fewer_jobs, supervision.is_quit_refused()))),
+            drain: state.stop().map(|stop| Drain::new(state, stop, (health.fewer_jobs, is_quit_undelivered))),
             health: HealthStatus::new(health),
             last_drain: supervision.last_stop.as_deref().map(Drain::past),
             shutting_down: supervision.leaving,
@@ -120,12 +118,12 @@ impl HealthStatus {
 }
 
 impl Drain {
-    fn new(state: &State, stop: &Stop, (fewer_jobs, is_quit_refused): (Option<Instant>, bool)) -> Self {
+    fn new(state: &State, stop: &Stop, (fewer_jobs, is_quit_undelivered): (Option<Instant>, bool)) -> Self {
         let requested = stop.requested_at;
         let (deadline, signalled, progress) = match state {
             State::Stopping { phase, .. } => match *phase {
                 Phase::Holding { quit_sent_at, .. } => (stop.deadline, quit_sent_at.is_some(), quit_sent_at),
-                Phase::Draining { .. } if is_quit_refused => (stop.deadline, false, None),
+                Phase::Draining { .. } if is_quit_undelivered => (stop.deadline, false, None),
                 Phase::Draining { since } => (stop.deadline, true, Some(since)),
                 Phase::Terminating { until } => (Some(until), true, None),
                 Phase::Spacing { .. } | Phase::Killed => (None, true, None),
@@ -186,13 +184,6 @@ impl Job {
     }
 }
 
-fn left_runner(pid: u32) -> String {
-    format!(
-        "a process of the runner is still running: PID {pid}. The command that started it has exited, and is not \
-         restarted beside it. The command must be the runner itself, or start it with `exec`"
-    )
-}
-
 /// The failure of the runner, with its last log lines. Empty without a failure.
 pub(crate) fn failure(supervision: &Supervision) -> String {
     let mut text = match &supervision.state {
@@ -203,11 +194,7 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
                 "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
             )
         }
-        State::Exited { end, .. } => match (end.failure(), supervision.left_runner) {
-            (failure, None) => failure.unwrap_or_default(),
-            (Some(failure), Some(pid)) => format!("{failure}; {}", left_runner(pid)),
-            (None, Some(pid)) => left_runner(pid),
-        },
+        State::Exited { end, .. } => end.failure().unwrap_or_default(),
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
             String::new()
         }

@@ -5,10 +5,11 @@
 
 use std::{
     fs, io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
-use super::marker::Marker;
+use super::identity::{Identity, Origin};
 
 /// Attributes that systemd sets on a delegated cgroup. The owner can read the first one, only root the second one.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
@@ -18,27 +19,26 @@ const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Creates a cgroup below the wrapper's cgroup; `None` if that is not delegated.
-    pub(super) fn make(marker: &Marker) -> io::Result<Option<Self>> {
-        let Some(cgroup) = Self::below_ours(marker) else { return Ok(None) };
+    /// Creates a cgroup for this runner below the wrapper's cgroup; `None` if that is not delegated. `names`: the beginning of its name.
+    pub(super) fn make(names: &str, runner: &Identity) -> io::Result<Option<Self>> {
+        let Some(own) = delegated() else { return Ok(None) };
+        let cgroup = Self(own.join(format!("{names}-{}-{}", runner.pid, runner.start_ticks())));
         match fs::create_dir(&cgroup.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(Some(cgroup)),
         }
     }
 
-    /// The cgroup of the previous wrapper's runner, if it exists. Its name is derived from the marker, and it is below the wrapper's
-    /// cgroup.
-    pub(super) fn find(marker: &Marker) -> Option<Self> {
-        Self::below_ours(marker).filter(|cgroup| cgroup.0.join("cgroup.procs").exists())
+    /// The cgroup with this name, of the previous wrapper's runner, if it exists below the wrapper's cgroup.
+    pub(super) fn find(name: &str) -> Option<Self> {
+        let is_name = name.starts_with(NAME) && !name.contains('/');
+        let cgroup = is_name.then(|| Some(Self(delegated()?.join(name))))??;
+        cgroup.0.join("cgroup.procs").exists().then_some(cgroup)
     }
 
-    fn below_ours(marker: &Marker) -> Option<Self> {
-        let own = own(
-            &fs::read_to_string("/proc/self/mountinfo").ok()?,
-            &fs::read_to_string("/proc/self/cgroup").ok()?,
-        )?;
-        is_delegated(&own).then(|| Self(own.join(format!("grit-runner-{}", marker.as_str()))))
+    /// The name below the wrapper's cgroup.
+    pub(super) fn name(&self) -> Option<String> {
+        Some(self.0.file_name()?.to_str()?.to_owned())
     }
 
     /// Moves a process into the cgroup; its future children start there.
@@ -84,6 +84,42 @@ impl Cgroup {
         }
         folders
     }
+}
+
+/// The beginning of the names of all runners' cgroups.
+const NAME: &str = "grit-runner-";
+
+/// The beginning of the names of the cgroups of the runners that have this state file. It differs for two wrappers in one cgroup.
+pub(crate) fn names_for(state_file: Option<&Path>) -> String {
+    let path = state_file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    // FNV-1a: the same value in each release.
+    let hash = path
+        .iter()
+        .flat_map(|path| path.as_os_str().as_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{NAME}{hash:016x}")
+}
+
+/// The running runner in a cgroup with such a name. Only the wrapper's user can make one, and the kernel shows its processes.
+pub(crate) fn runner_in(names: &str) -> Option<Identity> {
+    let entries = fs::read_dir(delegated()?).ok()?.filter_map(Result::ok);
+    let mut runners = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let (pid, start_ticks) = name.strip_prefix(names)?.strip_prefix('-')?.split_once('-')?;
+        let mut identity = Identity::of(pid.parse().ok()?).ok()?;
+        let is_it = start_ticks.parse() == Ok(identity.start_ticks())
+            && identity.is_alive().unwrap_or(true)
+            && Cgroup(entry.path()).processes().contains(&identity.pid);
+        identity.origin = Some(Origin { command: Vec::new(), seen: Vec::new(), cgroup: Some(name) });
+        is_it.then_some(identity)
+    });
+    runners.next()
+}
+
+/// The directory of the wrapper's cgroup, if it is delegated.
+fn delegated() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    own(&mounts, &fs::read_to_string("/proc/self/cgroup").ok()?).filter(|own| is_delegated(own))
 }
 
 /// The directory of this process' cgroup v2.

@@ -28,7 +28,7 @@ use super::{
     exec_barrier::Barrier,
     exit::Exit,
     identity::Identity,
-    left_runner::LeftRunner,
+    launcher::launcher_of,
     leftovers::{LeftoverProcesses, report},
     orphans,
     pidfd::{self, hold, hold_same},
@@ -101,20 +101,18 @@ impl Child {
         Ok(Some(Self { pid, pidfd, identity, adopted: true, leftovers, barrier: None }))
     }
 
-    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them. Returns a GitLab Runner among
-    /// those that are still running.
-    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) -> Option<LeftRunner> {
+    /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
+    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) {
         if !runner.is_of_this_boot() {
-            return None;
+            return;
         }
         let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
         let left = match policy {
             Leftovers::Kill => leftovers.end().await,
-            Leftovers::Report => leftovers.running().await,
+            Leftovers::Report => leftovers.running(),
         };
         report(runner.pid, &left, policy);
         leftovers.close();
-        leftovers.runner().await
     }
 
     pub fn pid(&self) -> u32 {
@@ -144,16 +142,15 @@ impl Child {
         pidfd::exited(&self.pidfd, || self.has_exited()).await;
     }
 
-    /// The exit status of the exited process, at most 2 s later, and a GitLab Runner that it has started and that has survived it. Where
-    /// `leftovers` are killed, also waits at most 10 s until they have exited, and reports the others.
-    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> (Exit, Option<LeftRunner>) {
+    /// The exit status of the exited process, at most 2 s later. Where `leftovers` are killed, also waits at most 10 s until they have exited,
+    /// and reports the others.
+    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> Exit {
         // First: it can be read only until the parent of an adopted process has reaped it.
         let exit = self.exit_status().await;
-        let runner = self.leftovers.runner().await;
         if leftovers == Leftovers::Kill {
             report(self.pid(), &self.leftovers.end().await, leftovers);
         }
-        (exit, runner)
+        exit
     }
 
     /// Whether the process catches SIGQUIT, so that the signal neither terminates it nor is lost.
@@ -162,17 +159,23 @@ impl Child {
     }
 
     /// Sends `signal`, except SIGKILL, to this process only: other processes of its group may belong to a job.
-    /// Fails if the process changed its user, but not if it has exited.
+    /// Fails if the process changed its user, but not if it has exited. SIGQUIT also fails if a [launcher](super::launcher) would not pass it on
+    /// to the runner.
     pub(crate) async fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if matches!(signal, Signal::Terminate | Signal::Kill) {
             // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
-            self.remember().await;
+            self.remember();
+        }
+        if signal == Signal::Drain
+            && let Some(launcher) = launcher_of(self.pid()).await
+        {
+            return Err(io::Error::other(launcher.to_string()));
         }
         let signal = match signal {
             Signal::Reload => rustix::process::Signal::HUP,
             Signal::Drain => rustix::process::Signal::QUIT,
             Signal::Terminate => rustix::process::Signal::TERM,
-            Signal::Kill => return self.kill().await,
+            Signal::Kill => return self.kill(),
         };
         ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
     }
@@ -187,7 +190,7 @@ impl Child {
         self.leftovers.close();
         // Those that could not be killed were reported then.
         if !self.leftovers.were_killed() {
-            report(self.pid(), &self.leftovers.running().await, Leftovers::Report);
+            report(self.pid(), &self.leftovers.running(), Leftovers::Report);
         }
     }
 
@@ -250,9 +253,9 @@ impl Child {
 
     /// Kills the child and all its processes.
     /// An empty group is not an error.
-    async fn kill(&self) -> io::Result<()> {
+    fn kill(&self) -> io::Result<()> {
         let killed = if self.pid_was_reused() { Ok(()) } else { self.kill_own_group() };
-        let _found = self.leftovers.kill().await;
+        let _found = self.leftovers.kill();
         killed
     }
 
@@ -261,8 +264,8 @@ impl Child {
     }
 
     /// For this wrapper, and through the state file for the next one.
-    async fn remember(&mut self) {
-        let seen = self.leftovers.remember().await;
+    fn remember(&mut self) {
+        let seen = self.leftovers.remember();
         if let Some(origin) = &mut self.identity.origin {
             origin.seen = seen;
         }
@@ -303,7 +306,7 @@ mod tests {
             // `wait` closes its stdin, so that it exits.
             let parent = std::thread::spawn(move || process.wait().unwrap());
             child.exited().await;
-            let (exit, _) = child.exit(Leftovers::Report).await;
+            let exit = child.exit(Leftovers::Report).await;
             assert_eq!(parent.join().unwrap().code(), i32::try_from(code).ok());
             match exit {
                 Exit::Unknown => unknown += 1,

@@ -1,6 +1,6 @@
 //! Identifies a process uniquely.
 
-use std::{fmt, fs, io, os::unix::fs::MetadataExt, str::FromStr};
+use std::{fmt, fs, io, os::unix::fs::MetadataExt, sync::OnceLock};
 
 use rustix::{
     io::Errno,
@@ -8,8 +8,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{marker::Marker, stat::Process};
-use crate::supervise::output::LogStart;
+use super::stat::Process;
 
 /// A unique process: PIDs are reused, but not with the same start time in the same boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,15 +26,13 @@ pub struct Identity {
 /// Values that a wrapper assigned to a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    pub marker: Marker,
     /// The command line configured in the wrapper.
     pub command: Vec<String>,
     /// PIDs and start times of its processes at the time of SIGTERM.
     #[serde(default)]
     pub seen: Vec<(u32, u64)>,
-    /// Where its log began, if that is a file.
-    #[serde(default)]
-    pub log: Option<LogStart>,
+    /// The name of its cgroup below the wrapper's.
+    pub cgroup: Option<String>,
 }
 
 /// A program file, identified by device and inode.
@@ -98,7 +95,12 @@ impl Program {
 
 /// The unique id of this boot.
 pub(crate) fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(boot.clone());
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    Ok(BOOT.get_or_init(|| boot).clone())
 }
 
 /// Without its origin.
@@ -107,24 +109,6 @@ impl fmt::Display for Identity {
         write!(f, "{}/{}/{}", self.boot, self.pid, self.start_ticks)
     }
 }
-
-/// The inverse of the display.
-impl FromStr for Identity {
-    type Err = NoIdentity;
-
-    fn from_str(text: &str) -> Result<Self, NoIdentity> {
-        let mut fields = text.split('/');
-        let mut field = || fields.next().ok_or(NoIdentity);
-        let boot = field()?.to_owned();
-        let pid = field()?.parse().map_err(|_| NoIdentity)?;
-        let start_ticks = field()?.parse().map_err(|_| NoIdentity)?;
-        fields.next().is_none().then_some(Self { pid, start_ticks, boot, origin: None }).ok_or(NoIdentity)
-    }
-}
-
-/// The text identifies no process.
-#[derive(Debug)]
-pub struct NoIdentity;
 
 /// Start time of a process in Unix seconds, as in the metric `process_start_time_seconds` of Prometheus' client libraries: both use the
 /// kernel's current boot time, so a clock change affects both.
@@ -159,10 +143,5 @@ mod tests {
         assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive().unwrap());
         assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
         assert!(Identity::of(u32::MAX).is_err());
-        let me = Identity::of(std::process::id()).unwrap();
-        assert_eq!(me.to_string().parse::<Identity>().unwrap(), me);
-        for text in ["", "boot", "boot/1", "boot/x/1", "boot/1/1/1", "boot/-1/1"] {
-            assert!(text.parse::<Identity>().is_err(), "{text}");
-        }
     }
 }

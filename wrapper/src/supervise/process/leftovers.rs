@@ -1,12 +1,11 @@
 //! Processes that are still running after the runner exited: its jobs, which are separate process groups.
 //!
-//! They are found in three ways, each of which finds processes that another one may miss:
+//! They are found in two ways:
 //! - in the runner's [cgroup](super::cgroup), if there is one. Processes do not leave it by accident;
-//! - by a marker in their environment, which the runner inherits from the wrapper and passes on. It survives the wrapper, but a job that
-//!   starts with an empty environment loses it;
 //! - by parent PID: descendants of the runner while it is running, and of the wrapper, which becomes the parent of the runner's orphans.
 //!
-//! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner.
+//! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner. Names, command lines
+//! and environments are not used: other users choose them.
 
 use std::{collections::HashSet, fs, io, time::Duration};
 
@@ -14,22 +13,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use super::{
-    cgroup::Cgroup,
-    identity::Identity,
-    inspect::inspect,
-    left_runner::LeftRunner,
-    list,
-    marker::{Marker, VARIABLE},
-    stat::Process,
-};
+use super::{cgroup::Cgroup, identity::Identity, list, stat::Process};
 use crate::supervise::{log_key as key, policy::Leftovers};
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-
-/// Maximum time to wait for a process that may be the runner's, because it does not respond.
-const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Delay between two checks.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
@@ -38,7 +26,6 @@ const KILL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct LeftoverProcesses {
     runner: Identity,
-    marker: Option<Marker>,
     cgroup: Option<Cgroup>,
     /// Whether the runner's orphans become children of this process, and no other orphans do.
     adopts: bool,
@@ -46,13 +33,6 @@ pub(super) struct LeftoverProcesses {
     seen: HashSet<(u32, u64)>,
     /// Whether they were killed after the runner exited.
     were_killed: bool,
-}
-
-/// The processes that were found.
-pub(super) struct Found {
-    processes: Vec<Process>,
-    /// A process that does not respond may be missing.
-    is_complete: bool,
 }
 
 /// A process that is still running after its runner exited.
@@ -64,25 +44,23 @@ pub struct LeftoverProcess {
 }
 
 impl LeftoverProcesses {
-    pub(super) fn new(runner: Identity, marker: Option<Marker>, cgroup: Option<Cgroup>) -> Self {
+    pub(super) fn new(runner: Identity, cgroup: Option<Cgroup>) -> Self {
         // The first process of a container becomes the parent of all orphans there.
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
-        Self { runner, marker, cgroup, adopts, seen: HashSet::new(), were_killed: false }
+        Self { runner, cgroup, adopts, seen: HashSet::new(), were_killed: false }
     }
 
     /// For the runner of the previous wrapper.
     pub(super) fn of_earlier(runner: Identity) -> Self {
-        let marker = runner.origin.as_ref().map(|origin| origin.marker.clone()).filter(Marker::is_valid);
-        let cgroup = marker.as_ref().and_then(Cgroup::find);
+        let cgroup = runner.origin.as_ref().and_then(|origin| Cgroup::find(origin.cgroup.as_deref()?));
         let seen = runner.origin.iter().flat_map(|origin| origin.seen.iter().copied()).collect();
-        Self { seen, ..Self::new(runner, marker, cgroup) }
+        Self { seen, ..Self::new(runner, cgroup) }
     }
 
     /// Records the runner's current processes, in case no other way finds them later.
-    pub(super) async fn remember(&mut self) -> Vec<(u32, u64)> {
-        let found = self.find().await.processes;
-        self.seen = found.into_iter().map(|process| process.id()).collect();
+    pub(super) fn remember(&mut self) -> Vec<(u32, u64)> {
+        self.seen = self.find().iter().map(Process::id).collect();
         self.seen.iter().copied().collect()
     }
 
@@ -92,35 +70,8 @@ impl LeftoverProcesses {
     }
 
     /// The processes that are running now.
-    pub(super) async fn running(&self) -> Vec<LeftoverProcess> {
-        let found = self.find().await;
-        if !found.is_complete {
-            self.warn_of_incomplete_search();
-        }
-        describe(found.processes).await
-    }
-
-    /// A GitLab Runner among the processes that are running now.
-    pub(super) async fn runner(&self) -> Option<LeftRunner> {
-        let is_possible = |process: &Process| {
-            process.has_runner_name
-                && !process.has_ended()
-                && process.pid != self.runner.pid
-                && process.start_ticks >= self.runner.start_ticks()
-        };
-        // Usually there is none, and the exit is processed without a search.
-        if !list::all().iter().any(is_possible) {
-            return None;
-        }
-        let found = self.find().await.processes;
-        let named: Vec<_> = found.into_iter().filter(is_possible).collect();
-        let are_runners = inspect(named.clone(), Process::is_runner).await;
-        let mut runners = named.iter().zip(are_runners).filter(|(_, is_runner)| *is_runner == Some(true));
-        runners.find_map(|(process, _)| {
-            let identity = Identity::of(process.pid).ok();
-            let identity = identity.filter(|identity| identity.start_ticks() == process.start_ticks)?;
-            LeftRunner::of(identity).ok().flatten()
-        })
+    pub(super) fn running(&self) -> Vec<LeftoverProcess> {
+        describe(&self.find())
     }
 
     /// Removes the cgroup, if it is empty.
@@ -131,7 +82,7 @@ impl LeftoverProcesses {
     }
 
     /// Kills all processes found now.
-    pub(super) async fn kill(&self) -> Found {
+    pub(super) fn kill(&self) -> Vec<Process> {
         if let Some(cgroup) = &self.cgroup
             && let Err(error) = cgroup.kill()
             && error.kind() != io::ErrorKind::NotFound
@@ -141,8 +92,8 @@ impl LeftoverProcesses {
                 "cannot kill the runner's cgroup as a whole; killing its processes one by one"
             );
         }
-        let found = self.find().await;
-        found.processes.iter().for_each(kill);
+        let found = self.find();
+        found.iter().for_each(kill);
         found
     }
 
@@ -151,13 +102,9 @@ impl LeftoverProcesses {
         self.were_killed = true;
         let begin = Instant::now();
         let mut killed = HashSet::new();
-        let mut was_empty = false;
         loop {
-            let found = self.kill().await;
-            let is_over = found.is_complete || begin.elapsed() >= UNRESPONSIVE_LIMIT;
-            // Checked twice: during exec a process briefly has no environment, and so no marker.
-            let is_empty = is_over && found.processes.is_empty();
-            if (is_empty && was_empty) || begin.elapsed() >= KILL_LIMIT {
+            let found = self.kill();
+            if found.is_empty() || begin.elapsed() >= KILL_LIMIT {
                 if !killed.is_empty() {
                     info!(
                         { key::PROCESSES } = killed.len(),
@@ -165,63 +112,40 @@ impl LeftoverProcesses {
                         "killed the processes that the runner left running"
                     );
                 }
-                if !found.is_complete {
-                    self.warn_of_incomplete_search();
-                }
-                return describe(found.processes).await;
+                return describe(&found);
             }
-            was_empty = is_empty;
-            killed.extend(found.processes.iter().map(|process| process.pid));
+            killed.extend(found.iter().map(|process| process.pid));
             sleep(KILL_INTERVAL).await;
         }
     }
 
-    fn warn_of_incomplete_search(&self) {
-        warn!(
-            { key::RUNNER_PID } = self.runner.pid,
-            "the environment of some processes cannot be read; processes of the runner may be missing in this search"
-        );
-    }
-
-    async fn find(&self) -> Found {
+    fn find(&self) -> Vec<Process> {
         let me = std::process::id();
         let all = list::all();
         let own_group = all.iter().find(|process| process.pid == me).map_or(0, |process| process.group);
         let in_cgroup: HashSet<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
-        let is_root = |process: &Process| {
-            in_cgroup.contains(&process.pid)
-                || self.seen.contains(&process.id())
-                || (self.adopts && process.parent == me && process.group != own_group)
-                || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks())
+        let is_root = |process: &&Process| {
+            // No process of the runner is older than the runner.
+            process.start_ticks >= self.runner.start_ticks()
+                && (in_cgroup.contains(&process.pid)
+                    || self.seen.contains(&process.id())
+                    || (self.adopts && process.parent == me && process.group != own_group)
+                    || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks()))
         };
-        // No process of the runner is older than the runner.
-        let young = all.iter().filter(|process| process.start_ticks >= self.runner.start_ticks());
-        let (known, others): (Vec<&Process>, Vec<&Process>) = young.partition(|process| is_root(process));
-        let mut roots: HashSet<u32> = known.into_iter().map(|process| process.pid).collect();
-        let mut is_complete = true;
-        if let Some(marker) = self.marker.clone() {
-            let has_marker = move |process: &Process| process.has_in_environment(VARIABLE, marker.as_str());
-            let marked = inspect(others.iter().copied().cloned().collect(), has_marker).await;
-            is_complete = marked.iter().all(Option::is_some);
-            let marked = others.iter().zip(marked).filter(|(_, marked)| *marked == Some(true));
-            roots.extend(marked.map(|(process, _)| process.pid));
-        }
+        let roots: HashSet<u32> = all.iter().filter(is_root).map(|process| process.pid).collect();
         let found = list::descendants(&all, &roots, me);
         let is_left = |process: &&Process| !process.has_ended() && process.pid != self.runner.pid;
-        Found { processes: found.into_iter().filter(is_left).cloned().collect(), is_complete }
+        found.into_iter().filter(is_left).cloned().collect()
     }
 }
 
-async fn describe(found: Vec<Process>) -> Vec<LeftoverProcess> {
-    let commands = inspect(found.clone(), Process::command).await;
-    let described = found.into_iter().zip(commands);
-    described
-        .map(|(process, command)| LeftoverProcess {
-            pid: process.pid,
-            age: age(process.start_ticks),
-            command: command.unwrap_or_else(|| process.name()),
-        })
-        .collect()
+fn describe(found: &[Process]) -> Vec<LeftoverProcess> {
+    let described = found.iter().map(|process| LeftoverProcess {
+        pid: process.pid,
+        age: age(process.start_ticks),
+        command: process.name(),
+    });
+    described.collect()
 }
 
 /// Logs the processes that are still running after the attempt to kill them, or after the runner exited.

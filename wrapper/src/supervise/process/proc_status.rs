@@ -15,22 +15,31 @@ const SIGKILL: u32 = 9;
 
 const CAUGHT: &str = "SigCgt:";
 const IGNORED: &str = "SigIgn:";
+/// Signals for the first thread, and for the process.
+const PENDING: [&str; 2] = ["SigPnd:", "ShdPnd:"];
 
 /// Whether the process catches SIGQUIT. `false` if it cannot be read.
 ///
 /// A process that ignores it does not handle it: bash does so until it executes the runner.
 pub(super) fn handles_quit(pid: u32) -> bool {
-    quit_is_in(pid, CAUGHT)
+    quit_is_in(pid, &[CAUGHT])
 }
 
 /// Whether the process ignores SIGQUIT. `false` if it cannot be read.
 pub(crate) fn ignores_quit(pid: u32) -> bool {
-    quit_is_in(pid, IGNORED)
+    quit_is_in(pid, &[IGNORED])
 }
 
-fn quit_is_in(pid: u32, mask: &str) -> bool {
+/// Whether SIGQUIT was sent to the process, and it has not received the signal. `false` if it cannot be read.
+///
+/// A process that blocks the signal receives it later or never. A signal for the process is not in the masks of its other threads.
+pub(crate) fn has_pending_quit(pid: u32) -> bool {
+    quit_is_in(pid, &PENDING)
+}
+
+fn quit_is_in(pid: u32, masks: &[&str]) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    status.is_ok_and(|status| mask_has(&status, &[mask], SIGQUIT))
+    status.is_ok_and(|status| mask_has(&status, masks, SIGQUIT))
 }
 
 /// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
@@ -39,7 +48,7 @@ pub(crate) fn is_ending(pid: u32) -> bool {
     // In this order: a SIGKILL stays pending until the flags show it.
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     let (Ok(status), Some(process)) = (status, Process::of(pid)) else { return is_gone(pid) };
-    mask_has(&status, &["SigPnd:", "ShdPnd:"], SIGKILL) || process.is_ending()
+    mask_has(&status, &PENDING, SIGKILL) || process.is_ending()
 }
 
 /// Whether the process is suspended by SIGSTOP or by a debugger.

@@ -5,7 +5,7 @@ use std::{
     io::Read,
 };
 
-use super::{exit::Exit, runner_command};
+use super::exit::Exit;
 
 /// The kernel's flags `PF_EXITING`, and `PF_SIGNALED` for a process that a signal kills. It may still write its core dump.
 const EXITING: u32 = 0x4;
@@ -17,8 +17,6 @@ pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) parent: u32,
     pub(super) group: u32,
-    /// Whether the kernel's name of it begins as GitLab Runner's.
-    pub(super) has_runner_name: bool,
     /// When it was started, in the kernel's ticks since boot. With the PID this identifies a process.
     pub(super) start_ticks: u64,
     /// The state of its first thread.
@@ -42,8 +40,7 @@ impl Process {
     /// The name in field 2 may contain anything, so that the fields are counted after its last parenthesis.
     fn parse(stat: &str) -> Option<Self> {
         let pid = stat.split_once(' ')?.0.parse().ok()?;
-        let (name, fields) = stat.rsplit_once(") ")?;
-        let name = name.split_once('(')?.1;
+        let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<_> = fields.split_ascii_whitespace().collect();
         // proc(5) counts from 1, and the first field after the name is field 3.
         let field = |number: usize| fields.get(number - 3).copied();
@@ -52,7 +49,6 @@ impl Process {
             parent: field(4)?.parse().ok()?,
             // -1 where the group is in another namespace.
             group: field(5)?.parse().unwrap_or_default(),
-            has_runner_name: name.starts_with(runner_command::NAME),
             start_ticks: field(22)?.parse().ok()?,
             state: field(3)?.bytes().next()?,
             flags: field(9)?.parse().ok()?,
@@ -124,18 +120,7 @@ fn may_read_status(pid: u32) -> bool {
 #[cfg(test)]
 impl Process {
     pub(super) fn child_of(parent: u32, pid: u32) -> Self {
-        let (state, has_runner_name) = (b'S', false);
-        Self {
-            pid,
-            parent,
-            group: pid,
-            has_runner_name,
-            start_ticks: 1,
-            state,
-            flags: 0,
-            threads: 1,
-            status: 0,
-        }
+        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', flags: 0, threads: 1, status: 0 }
     }
 }
 

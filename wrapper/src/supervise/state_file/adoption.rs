@@ -1,13 +1,13 @@
 //! From the state file of an earlier wrapper to the state of this one.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{
     format::{Saved, SavedChild, SavedStop},
-    times::Times,
+    times::{self, Times},
 };
 use crate::supervise::log_key as key;
 use crate::supervise::{
@@ -17,7 +17,7 @@ use crate::supervise::{
     end::End,
     observation::Observation,
     policy::{Leftovers, Policy},
-    process::{Child, CommandLine, Exit, LeftRunner, Program},
+    process::{self, Child, CommandLine, Exit, Program, cgroup},
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, StopId, StopOutcome},
 };
@@ -34,10 +34,30 @@ pub struct Found {
     pub pending: Vec<PendingCallback>,
     pub supervision: Supervision,
     pub child: Option<Child>,
-    pub left_runner: Option<LeftRunner>,
 }
 
 impl Saved {
+    /// For a wrapper that has found no state file: the runner in a cgroup that an earlier wrapper with this state file made. What that wrapper knew
+    /// is lost: a drain, for example, must be requested again.
+    pub fn of_cgroup(state_file: &Path) -> Option<Self> {
+        let identity = cgroup::runner_in(&cgroup::names_for(Some(state_file)))?;
+        warn!(
+            { key::PID } = identity.pid,
+            { key::PATH } = %state_file.display(),
+            "the state file was removed while the runner of an earlier wrapper was running; a drain of it must \
+             be requested again"
+        );
+        let (clocks, now) = (Clocks::now(), Instant::now());
+        let started = process::started_at(identity.pid).map_or_else(
+            || times::millis(&clocks, now),
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "of this century")]
+            |seconds| (seconds * 1000.0) as u64,
+        );
+        let mut saved = Self::nothing();
+        saved.child = Some(SavedChild { identity, barrier: None, started });
+        Some(saved)
+    }
+
     /// Finds the child, and restores the state. Waits for a child that was just being started.
     /// After an error, it is unknown whether the child is running.
     pub async fn find(self, policy: &Policy, command: &CommandLine) -> io::Result<Found> {
@@ -47,6 +67,7 @@ impl Saved {
         };
         if let (Some(saved), Some(_)) = (&self.child, &child)
             && let Some(origin) = &saved.identity.origin
+            && !origin.command.is_empty()
             && origin.command != command.words()
         {
             warn!(
@@ -55,30 +76,20 @@ impl Saved {
                  with the settings of the new command. To use the new command, drain and start the runner"
             );
         }
-        let mut left_runner = match &self.left_runner {
-            Some(left) => LeftRunner::of(left.clone())?,
-            None => None,
-        };
         if let (Some(saved), None) = (&self.child, &child) {
             // The earlier wrapper was killed before it could do this, or the runner exited while no wrapper was running.
             let forceful = self.stop.as_ref().is_some_and(|stop| stop.forceful);
             let leftovers = if forceful { Leftovers::Kill } else { policy.leftovers };
-            left_runner = Child::handle_leftovers(&saved.identity, leftovers).await.or(left_runner);
+            Child::handle_leftovers(&saved.identity, leftovers).await;
         }
         let times = Times::new(self.clock.as_ref(), Clocks::now(), Instant::now());
         let pending = self.pending.iter().filter_map(|pending| pending.restore(&times)).collect();
-        let left = left_runner.as_ref().map(LeftRunner::pid);
-        let supervision = self.into_supervision((child.is_some(), left), &times, policy);
-        Ok(Found { pending, supervision, child, left_runner })
+        let supervision = self.into_supervision(child.is_some(), &times, policy);
+        Ok(Found { pending, supervision, child })
     }
 
     /// The restored state; `is_running`: the child is running.
-    fn into_supervision(
-        self,
-        (is_running, left_runner): (bool, Option<u32>),
-        times: &Times,
-        policy: &Policy,
-    ) -> Supervision {
+    fn into_supervision(self, is_running: bool, times: &Times, policy: &Policy) -> Supervision {
         let is_for_shutdown = self.stop.as_ref().is_some_and(|stop| stop.stop_id() == StopId::Signal);
         let last_stop = self.last_stop.as_ref().and_then(|saved| saved.restore_past(times)).map(Arc::new);
         let state = match (self.child, self.stop) {
@@ -106,19 +117,11 @@ impl Saved {
                 });
                 let end = stop.end.clone().unwrap_or(unseen);
                 let mut stop = stop.restore(times);
-                let outcome =
-                    StopOutcome::of(stop.mode, &end, Observation { left_runner, ..Observation::default() });
-                stop.outcome.get_or_insert(outcome);
+                stop.outcome.get_or_insert(StopOutcome::of(stop.mode, &end, Observation::default()));
                 State::Exited { end, stop: Some(stop) }
             }
             (saved, None) => {
-                if let Some(pid) = left_runner {
-                    error!(
-                        { key::PID } = pid,
-                        "a runner that the command of the previous wrapper started is still running; starting the command \
-                         after its exit"
-                    );
-                } else if saved.is_some() {
+                if saved.is_some() {
                     warn!("the previous wrapper's runner has exited; starting a new runner");
                 }
                 State::Idle
@@ -133,7 +136,6 @@ impl Saved {
             restarted: self.restarted && is_running,
             stable_at: started.map(|started| started + policy.restart.stable_after),
             last_stop,
-            left_runner,
             ..Supervision::default()
         }
     }
@@ -182,14 +184,14 @@ impl SavedChild {
 #[cfg(test)]
 pub(crate) fn handed_over(
     before: &Supervision,
-    child: Option<&crate::supervise::process::Identity>,
+    child: Option<&process::Identity>,
     is_running: bool,
     now: Instant,
     policy: &Policy,
 ) -> Supervision {
     let clocks = Clocks::at(now);
-    let text = serde_json::to_vec(&Saved::new(&clocks, now, before, child, None, &[])).unwrap();
+    let text = serde_json::to_vec(&Saved::new(&clocks, now, before, child, &[])).unwrap();
     let saved = Saved::parse(&text).unwrap();
     let times = Times::new(saved.clock.as_ref(), clocks, now);
-    saved.into_supervision((is_running, None), &times, policy)
+    saved.into_supervision(is_running, &times, policy)
 }

@@ -32,9 +32,6 @@ pub struct Saved {
     pub(super) restarted: bool,
     /// The stop of an earlier child.
     pub(super) last_stop: Option<SavedStop>,
-    /// A GitLab Runner that an earlier child has started, and that was still running.
-    #[serde(default)]
-    pub(super) left_runner: Option<Identity>,
     /// The callbacks that are being sent.
     #[serde(default, rename = "owed")]
     pub(super) pending: Vec<SavedPending>,
@@ -132,13 +129,17 @@ impl Saved {
         }
     }
 
+    /// There is no runner, and nothing to continue.
+    pub(crate) fn nothing() -> Self {
+        Self::new(&Clocks::now(), Instant::now(), &Supervision::default(), None, &[])
+    }
+
     /// `now` is the start of a child that is being started.
     pub(crate) fn new(
         clocks: &Clocks,
         now: Instant,
         supervision: &Supervision,
         child: Option<&Identity>,
-        left_runner: Option<&Identity>,
         pending: &[PendingCallback],
     ) -> Self {
         let state = &supervision.state;
@@ -159,7 +160,6 @@ impl Saved {
             failures: supervision.failures,
             restarted: supervision.restarted,
             last_stop: supervision.last_stop.as_deref().map(|past| SavedStop::past(clocks, past)),
-            left_runner: left_runner.cloned(),
             pending: pending.iter().map(|pending| SavedPending::new(clocks, pending)).collect(),
         }
     }

@@ -1,14 +1,13 @@
 //! The state file, for the next wrapper if this one is killed: the child, and the requests for it.
 //!
 //! It is one small file, which is replaced atomically before each step that it describes. On a full disk it is overwritten, in space that was
-//! reserved before. A wrapper that exits normally removes it, so an existing file means that its wrapper was killed: the next wrapper adopts
-//! the child and continues a drain. It contains the headers of callbacks, so only the wrapper's user can read it. It is not synced to disk: a
-//! reboot ends the runner anyway, and an empty file counts as no file. [`crate::supervise::trusted_dir`] ensures that no other user has
-//! written it.
+//! reserved before. After the wrapper was killed, the next wrapper adopts the child that the file names, and continues a drain. A wrapper that
+//! exits normally empties the file: an empty file means that no runner is running. It contains the headers of callbacks, so only the wrapper's
+//! user can read it. It is not synced to disk: a reboot ends the runner anyway, and leaves at most an empty file.
+//! [`crate::supervise::trusted_dir`] ensures that no other user has written it.
 
 mod adoption;
 mod format;
-mod orphan;
 mod times;
 
 use std::{
@@ -23,7 +22,6 @@ use tracing::warn;
 #[cfg(test)]
 pub(crate) use self::adoption::handed_over;
 use self::format::{SavedChild, Unreadable};
-pub(crate) use self::orphan::path_of;
 pub use self::{adoption::Found, format::Saved};
 use super::{
     lock::{self, Lock},
@@ -45,8 +43,8 @@ pub trait StateStorage: Send + 'static {
     /// The watch for the file's removal, once after opening, and again each time the directory was reopened.
     fn watch(&mut self) -> Option<Watch>;
 
-    /// Removes the file, if it exists.
-    fn remove(&mut self) -> io::Result<()>;
+    /// Empties the file: no runner is running, and the next wrapper has nothing to continue.
+    fn empty(&mut self) -> io::Result<()>;
 }
 
 /// The state file, locked.
@@ -110,13 +108,9 @@ impl Store {
             Attempt::Taken(holder) => return Err(StoreError::Locked { path: path.to_owned(), holder }),
         };
         let saved = match folder.read(name).map_err(io("read the file"))? {
-            // The file is replaced atomically, so a killed writer does not leave this; a power loss does.
-            Some(text) if text.iter().all(|byte| *byte == 0) => {
-                warn!(
-                    { key::PATH } = %path.display(),
-                    "the state file is empty, probably after a power loss; assuming that no runner is running"
-                );
-                None
+            // A wrapper exited normally, or the power failed, which also ended the runner.
+            Some(text) if text.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) => {
+                Some(Saved::nothing())
             }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
                 Unreadable::OtherVersion { version, runner } => {
@@ -129,6 +123,23 @@ impl Store {
         let watch = watch(&folder, name);
         let (path, name) = (path.to_owned(), name.to_owned());
         Ok((Self { path, folder, name, written: None, watch, lock }, saved))
+    }
+
+    fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        let mut fresh = self.name.clone();
+        fresh.push(".new");
+        let written = self.folder.replace(&self.name, &fresh, text).or_else(|error| {
+            if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                return Err(error);
+            }
+            let overwritten = self.folder.overwrite(&self.name, text).map_err(|other| {
+                io::Error::new(error.kind(), format!("{error}; the previous file cannot be overwritten: {other}"))
+            })?;
+            warn!({ key::ERROR } = %error, "the disk of the state file is full; the previous file was overwritten");
+            Ok(overwritten)
+        });
+        self.written = Some(written?);
+        Ok(())
     }
 
     /// Opens the directory that the path leads to now, after the previous one was removed or renamed. A removed directory is created again:
@@ -185,21 +196,7 @@ impl StateStorage for Store {
             self.reopen()?;
         }
         self.hold_lock(saved.child.as_ref())?;
-        let mut fresh = self.name.clone();
-        fresh.push(".new");
-        let text = serde_json::to_vec(saved)?;
-        let written = self.folder.replace(&self.name, &fresh, &text).or_else(|error| {
-            if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-                return Err(error);
-            }
-            let overwritten = self.folder.overwrite(&self.name, &text).map_err(|other| {
-                io::Error::new(error.kind(), format!("{error}; the previous file cannot be overwritten: {other}"))
-            })?;
-            warn!({ key::ERROR } = %error, "the disk of the state file is full; the previous file was overwritten");
-            Ok(overwritten)
-        });
-        self.written = Some(written?);
-        Ok(())
+        self.replace(&serde_json::to_vec(saved)?)
     }
 
     fn is_missing(&self) -> bool {
@@ -213,10 +210,11 @@ impl StateStorage for Store {
         self.watch.take()
     }
 
-    fn remove(&mut self) -> io::Result<()> {
-        if self.folder.is_in_place() {
-            self.hold_lock(None)?;
+    fn empty(&mut self) -> io::Result<()> {
+        if !self.folder.is_in_place() {
+            return Ok(());
         }
-        self.folder.remove(&self.name)
+        self.hold_lock(None)?;
+        self.replace(b"")
     }
 }

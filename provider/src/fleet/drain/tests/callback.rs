@@ -6,7 +6,7 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     let mut snapshot = Snapshot::from(status);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
-        left_runner: None,
+        boot_id: String::new(),
         process: String::new(),
         last_drain: None,
         level: Level::None,

@@ -9,7 +9,10 @@ use crate::{
         health::Level,
         status::{Drain, Exit, HealthStatus, How, Job, Status},
     },
-    supervise::{Mode, RunnerState, StopOutcome, process::Identity},
+    supervise::{
+        Mode, RunnerState, StopOutcome,
+        process::{self, Identity},
+    },
 };
 
 impl From<Status> for v1::Status {
@@ -20,7 +23,6 @@ impl From<Status> for v1::Status {
             started_at: status.started_at.map(timestamp),
             exit: status.exit.map(Into::into),
             failure_reason: status.failure_reason,
-            left_runner: status.left_runner,
             restarts: status.restarts,
             crash_loop: status.crash_loop,
             health: Some(status.health.into()),
@@ -32,6 +34,7 @@ impl From<Status> for v1::Status {
                 .pid
                 .and_then(|pid| Identity::of(pid).ok())
                 .map_or_else(String::new, |it| it.to_string()),
+            boot_id: process::boot_id().unwrap_or_default(),
             reading_log: status.reading_log,
         }
     }

@@ -80,7 +80,6 @@ impl Wrapper for WrapperV1 {
             callbacks: callbacks.transpose()?.unwrap_or_default(),
             ..Stop::new(request.id.as_str(), mode)
         };
-        self.control.refuse_beside(&request.former_process).await?;
         let answer = self.control.drain(stop, request.job_url, requester).await?;
         let joined = answer != Answer::Done;
         let joined_id = answer.joined_id().unwrap_or_default();

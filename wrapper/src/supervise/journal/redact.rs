@@ -22,8 +22,9 @@ const SECRETS: [&str; 7] = ["token", "password", "passwd", "secret", "authorizat
 
 /// The last of these lines, without control characters and secrets, and shortened.
 pub(super) fn presentable(raw: &[String]) -> Vec<String> {
-    let full = raw.iter().map(|line| cut(&conceal(&plain(line)))).filter(|line| !line.is_empty());
-    let mut lines: Vec<_> = full.collect();
+    let plain: Vec<_> = raw.iter().map(|line| plain(line)).collect();
+    let full = without_keys(&plain).into_iter().map(|line| cut(&conceal(&line)));
+    let mut lines: Vec<_> = full.filter(|line| !line.is_empty()).collect();
     lines.drain(..lines.len().saturating_sub(MAX_LINES));
     lines
 }
@@ -55,6 +56,34 @@ fn plain(line: &str) -> String {
     text.trim_end().to_owned()
 }
 
+/// Replaces each PEM block, such as a private key. The first line of a block, or the last one, may be missing.
+fn without_keys(lines: &[String]) -> Vec<String> {
+    let (mut shown, mut is_inside): (Vec<String>, _) = (Vec::new(), false);
+    for line in lines {
+        if !is_inside && let Some((before, _)) = line.split_once(PEM_BEGIN) {
+            shown.push(format!("{before}{HIDDEN}"));
+            is_inside = true;
+        } else if !is_inside && line.contains(PEM_END) {
+            shown = vec![HIDDEN.to_owned()];
+        } else if !is_inside {
+            shown.push(line.clone());
+        }
+        is_inside = is_inside && !line.contains(PEM_END);
+    }
+    shown
+}
+
+const PEM_BEGIN: &str = "-----BEGIN ";
+const PEM_END: &str = "-----END ";
+
+/// Minimum length of a word that can be a line of a key.
+const KEY_LINE: usize = 40;
+
+/// Whether the word may be a line of a PEM block, whose first and last lines were not read.
+fn is_key_line(word: &str) -> bool {
+    word.len() >= KEY_LINE && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+}
+
 /// Hides secrets, word by word.
 fn conceal(line: &str) -> String {
     let mut hide_next = false;
@@ -64,7 +93,7 @@ fn conceal(line: &str) -> String {
         }
         let word = conceal_url(word);
         let follows = announces_secret(&word);
-        if mem::replace(&mut hide_next, follows) && !follows {
+        if (mem::replace(&mut hide_next, follows) && !follows) || is_key_line(&word) {
             return HIDDEN.to_owned();
         }
         conceal_tokens(&conceal_value(&word))
@@ -177,6 +206,19 @@ mod tests {
         assert_eq!(shown("\u{1b}[31;1mERROR:\u{1b}[0;m no\tconfig \r"), "ERROR: no config");
         assert_eq!(shown("\u{1b}]0;title\u{7}a\u{1b}cb\u{0}\u{9b}2J"), "ab2J");
         assert_eq!(shown("a\u{1b}["), "a");
+    }
+
+    #[test]
+    fn keys_in_log_lines_are_redacted() {
+        let body = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
+        let (begin, end) = ("-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----");
+        let shown =
+            |lines: &[&str]| presentable(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
+        assert_eq!(shown(&["a", begin, body, "short==", end, "b"]), ["a", HIDDEN, "b"]);
+        assert_eq!(shown(&["a", begin, body]), ["a", HIDDEN]);
+        assert_eq!(shown(&["short==", body, end, "b"]), [HIDDEN, "b"]);
+        assert_eq!(shown(&[&format!("key={begin}\\n{body}\\n{end}"), "b"]), [&format!("key={HIDDEN}"), "b"]);
+        assert_eq!(shown(&[body, &format!("x {body}")]), [HIDDEN.to_owned(), format!("x {HIDDEN}")]);
     }
 
     #[test]

@@ -1,0 +1,207 @@
+//! Commands that start the runner through another program: `launcher.rs` names those that pass SIGQUIT on.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use grit_proto::wrapper_v1::{
+    DrainOutcome, DrainRequest, GetStatusRequest, Mode, State, Status, wrapper_client::WrapperClient,
+};
+use grit_testkit::{not_covered, program};
+use rustix::process::{Signal, kill_process};
+use tonic::{Code, transport::Channel};
+
+use crate::support::{Start, Wrapper, eventually, is_alive, is_root, pid};
+
+/// A copy of the shell with the name and the arguments of GitLab Runner, `gitlab-runner run`: it runs the script `run`, and exits with 0 after
+/// SIGQUIT. It ends with its directory. Each user can start it.
+struct Runner {
+    start: Start,
+    work: PathBuf,
+}
+
+impl Runner {
+    fn new() -> Self {
+        let start = Start::new().flags(&["--start-grace=0s", "--min-uptime=0s"]);
+        let work = start.folder_path().join("work");
+        fs::create_dir(&work).unwrap();
+        for (folder, mode) in [(start.folder_path(), 0o755), (work.clone(), 0o777)] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        program::copy(Path::new("/bin/sh"), &work.join("gitlab-runner")).unwrap();
+        let script =
+            "trap 'exit 0' QUIT; echo $$ >pid.new; mv pid.new pid; while test -e run; do sleep 0.05; done";
+        fs::write(work.join("run"), script).unwrap();
+        Self { start, work }
+    }
+
+    /// A wrapper with this command: `RUNNER` is the path of the program.
+    async fn through(self, command: &[&str]) -> (Wrapper, WrapperClient<Channel>, u32) {
+        let path = self.work.join("gitlab-runner").display().to_string();
+        let words: Vec<_> = command.iter().map(|word| word.replace("RUNNER", &path)).collect();
+        let into = format!("--chdir={}", self.work.display());
+        let words: Vec<_> = ["env", &into].into_iter().chain(words.iter().map(String::as_str)).collect();
+        let wrapper = self.start.command(&words);
+        let runner = eventually("the runner runs", async || {
+            let text = fs::read_to_string(self.work.join("pid")).unwrap_or_default();
+            text.trim().parse::<u32>().map_err(|_| (text, wrapper.read("log")))
+        })
+        .await;
+        let client = wrapper.v1_client().await;
+        (wrapper, client, runner)
+    }
+}
+
+async fn status(client: &mut WrapperClient<Channel>) -> Status {
+    client.get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+async fn becomes(client: &mut WrapperClient<Channel>, state: State) -> Status {
+    eventually("the state", async || {
+        let status = status(&mut client.clone()).await;
+        if status.state() == state { Ok(status) } else { Err(status) }
+    })
+    .await
+}
+
+fn reasons(status: &Status) -> String {
+    status.health.clone().unwrap_or_default().reasons.join("; ")
+}
+
+async fn has_reason(client: &mut WrapperClient<Channel>, reason: &str) -> Status {
+    eventually(reason, async || {
+        let status = status(&mut client.clone()).await;
+        if reasons(&status).contains(reason) { Ok(status) } else { Err(status) }
+    })
+    .await
+}
+
+fn drain(mode: Mode) -> DrainRequest {
+    DrainRequest { id: "d".to_owned(), mode: mode.into(), ..DrainRequest::default() }
+}
+
+/// Packages that `cargo xtask test` installs.
+const DEBIAN: [&str; 4] = ["sudo", "tini", "dumb-init", "catatonit"];
+
+fn is_on_path(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join(program).exists())
+}
+
+const SU: [&str; 6] = ["su", "nobody", "-s", "/bin/sh", "-c", "exec RUNNER run"];
+
+/// As root, all of them run the runner as another user, as operators do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn launcher_that_keeps_sigquit_is_refused_before_the_signal() {
+    if !is_root() {
+        return not_covered("programs that start a runner as another user", "only root may use them");
+    }
+    let refused: [(&str, &[&str]); 4] = [
+        ("su", &SU),
+        ("runuser", &["runuser", "-u", "nobody", "--", "RUNNER", "run"]),
+        ("sh", &["sh", "-c", "RUNNER run; exit 0"]),
+        ("flock", &["flock", "lock", "RUNNER", "run"]),
+    ];
+    for (name, command) in refused {
+        let (_wrapper, mut client, runner) = Runner::new().through(command).await;
+        let through = format!("the command starts the runner (PID {runner}) through `{name}` (PID ");
+        has_reason(&mut client, &through).await;
+        let error = client.drain(drain(Mode::Graceful)).await.unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(error.message().contains(&through), "{error}");
+        assert!(error.message().contains("`setpriv` or `sudo -u`"), "{error}");
+        let status = status(&mut client).await;
+        assert_eq!((status.state(), status.drain), (State::Running, None));
+        assert!(is_alive(runner));
+        // Jobs are aborted anyway.
+        client.drain(drain(Mode::Forceful)).await.unwrap();
+        becomes(&mut client, State::Failed).await;
+        assert!(!is_alive(runner), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn launcher_that_passes_sigquit_on_drains() {
+    if !is_root() {
+        return not_covered("programs that start a runner as another user", "only root may use them");
+    }
+    let passing: [&[&str]; 9] = [
+        &["sudo", "-u", "nobody", "RUNNER", "run"],
+        &["tini", "--", "RUNNER", "run"],
+        &["dumb-init", "--", "RUNNER", "run"],
+        &["catatonit", "--", "RUNNER", "run"],
+        &["tini", "--", "sudo", "-u", "nobody", "RUNNER", "run"],
+        &["setpriv", "--reuid=nobody", "--clear-groups", "RUNNER", "run"],
+        &["sh", "-c", "exec RUNNER run"],
+        &["nice", "RUNNER", "run"],
+        &["chroot", "--skip-chdir", "--userspec=nobody", "/", "RUNNER", "run"],
+    ];
+    for command in passing {
+        if let Some(missing) = command.iter().find(|word| DEBIAN.contains(word) && !is_on_path(word)) {
+            return not_covered("programs that pass SIGQUIT on", &format!("{missing} is missing"));
+        }
+        let (_wrapper, mut client, runner) = Runner::new().through(command).await;
+        assert!(!reasons(&status(&mut client).await).contains("SIGQUIT"), "{command:?}");
+        client.drain(drain(Mode::Graceful)).await.unwrap();
+        let stopped = becomes(&mut client, State::Stopped).await;
+        assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Clean, "{command:?}");
+        assert!(!is_alive(runner), "{command:?}");
+    }
+}
+
+/// The shutdown of the wrapper cannot be refused. It waits, and its reason is shown.
+#[tokio::test]
+async fn shutdown_of_the_wrapper_sends_no_signal_to_a_launcher() {
+    let (mut wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;
+    wrapper.signal(Signal::TERM);
+    let draining =
+        has_reason(&mut client, "SIGQUIT cannot be sent to the runner, trying again: the command").await;
+    assert_eq!(draining.state(), State::Draining);
+    assert!(!draining.drain.unwrap().signalled && is_alive(runner) && wrapper.runs());
+    client.drain(drain(Mode::Forceful)).await.unwrap();
+    wrapper.ended().await;
+    assert!(!is_alive(runner));
+}
+
+/// The kernel keeps the signal for a process that blocks it.
+#[tokio::test]
+async fn pending_sigquit_is_a_reason_and_not_signalled() {
+    let script = "import os, signal, sys
+signal.signal(signal.SIGQUIT, lambda *_: sys.exit(0))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGQUIT})
+open(sys.argv[1] + '/pid', 'w').write('1')
+while not os.path.exists(sys.argv[1] + '/go'): signal.sigtimedwait([], 0.02)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGQUIT})";
+    let start = Start::new().flags(&["--start-grace=0s"]);
+    let folder = start.folder_path();
+    let wrapper = start.command(&["python3", "-c", script, folder.to_str().unwrap()]);
+    eventually("it handles signals", async || fs::metadata(wrapper.path("pid"))).await;
+    let mut client = wrapper.v1_client().await;
+    client.drain(drain(Mode::Graceful)).await.unwrap();
+    let pending = has_reason(&mut client, "the process blocks it and has not received it").await;
+    assert!(!pending.drain.unwrap().signalled);
+    fs::write(wrapper.path("go"), "").unwrap();
+    let stopped = becomes(&mut client, State::Stopped).await;
+    assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Clean);
+}
+
+/// A process of the runner that outlives the command is reported as each other one, and the restart policy holds.
+#[tokio::test]
+async fn runner_that_outlives_its_command_is_reported() {
+    let (wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;
+    kill_process(pid(wrapper.child_pid()), Signal::KILL).unwrap();
+    becomes(&mut client, State::Failed).await;
+    eventually("the report", async || {
+        let log = wrapper.read("log");
+        let line = log
+            .lines()
+            .find(|line| line.contains("a process of the runner is still running"))
+            .map(str::to_owned);
+        let line: serde_json::Value = serde_json::from_str(&line.ok_or(log)?).unwrap();
+        assert_eq!((&line["pid"], &line["command"]), (&runner.into(), &"gitlab-runner".into()));
+        Ok::<_, String>(())
+    })
+    .await;
+    assert!(is_alive(runner));
+}
