@@ -19,8 +19,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, nodejs, npm and rsync, and downloads
-/// Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, sudo, tini, dumb-init, catatonit, nodejs,
+/// npm and rsync, and downloads Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
 /// `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     let terraform = terraform()?;
@@ -55,7 +55,16 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     if ip().is_none() {
         optional(install("ip", "iproute2"))?;
     }
-    for (program, package) in [("rpmbuild", "rpm"), ("gpg", "gnupg"), ("python3", "python3")] {
+    // The last four start a runner in the tests of the wrapper.
+    for (program, package) in [
+        ("rpmbuild", "rpm"),
+        ("gpg", "gnupg"),
+        ("python3", "python3"),
+        ("sudo", "sudo"),
+        ("tini", "tini"),
+        ("dumb-init", "dumb-init"),
+        ("catatonit", "catatonit"),
+    ] {
         if find(program).is_none() {
             optional(install(program, package))?;
         }
