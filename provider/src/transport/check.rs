@@ -26,7 +26,11 @@ pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
 
 /// A file without entries is accepted: a line can be added until a connection needs it.
 pub(crate) fn known_hosts_file(path: &Path) -> Result<(), String> {
-    user_files::read(path).map(drop).map_err(|problem| unreadable(path, &problem))
+    let text = user_files::read(path).map_err(|problem| unreadable(path, &problem))?;
+    match trust::count_known_hosts(&text) {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(format!("{}, {problem}", user_files::shown(path))),
+    }
 }
 
 pub(crate) fn host_authority(text: &str) -> Result<(), String> {

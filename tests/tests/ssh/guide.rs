@@ -17,7 +17,12 @@ const SHOWN: &[&[&str]] = &[
     &["credentials__agent_missing", "credentials__agent_unset"],
     &["credentials__agent_empty", "credentials__agent_without_the_key"],
     &["credentials__agent_silent", "credentials__agent_hanging"],
-    &["commands__template_unknown_name", "commands__template_no_value", "commands__template_option"],
+    &[
+        "commands__template_unknown_name",
+        "commands__template_no_value",
+        "commands__template_option",
+        "faults__host_key__host_key_unknown_marker",
+    ],
     &["commands__command_missing"],
     &[
         "commands__proxy_command_failing",

@@ -150,7 +150,6 @@ async fn verdicts_match_openssh_client() {
         ("localhost", format!("@revoked {name} {key}\n{name} {ecdsa}\n")),
         ("localhost", format!("{name} ssh-ed25519 AAAA\n{name} {key}\n")),
         ("localhost", format!("{name} ssh-future AAAA\n{name} {key}\n")),
-        ("localhost", format!("@future {name} {key}\n")),
         ("localhost", format!("@cert-authority {name} {key}\n")),
         ("localhost", format!("# {name} {key}\n")),
     ] {

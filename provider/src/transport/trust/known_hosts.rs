@@ -1,4 +1,4 @@
-//! The format of known_hosts files. Invalid lines are ignored.
+//! The format of known_hosts files. Invalid lines are ignored, except those that may revoke a key.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -51,22 +51,38 @@ impl Hosts {
     }
 }
 
-/// The valid lines with their line numbers.
-pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = (usize, Line)> {
+/// The valid lines with their line numbers. An error contains the number of its line.
+pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = Result<(usize, Line), String>> {
     let lines = text.split(|byte| *byte == b'\n').zip(1..);
-    // A comment may have another encoding.
-    lines.filter_map(|(line, number)| Some((number, parse_line(&String::from_utf8_lossy(line))?)))
+    lines.filter_map(|(line, number)| {
+        // A comment may have another encoding.
+        match parse_line(&String::from_utf8_lossy(line)) {
+            Ok(line) => Some(Ok((number, line?))),
+            Err(problem) => Some(Err(format!("line {number}: {problem}"))),
+        }
+    })
 }
 
-fn parse_line(line: &str) -> Option<Line> {
+/// OpenSSH ignores a line whose marker is unknown, such as `@REVOKED`, and a `@revoked` line without a valid key: the key stays trusted.
+fn parse_line(line: &str) -> Result<Option<Line>, String> {
     let mut words = line.split_ascii_whitespace();
-    let first = words.next().filter(|word| !word.starts_with('#'))?;
+    let Some(first) = words.next().filter(|word| !word.starts_with('#')) else { return Ok(None) };
     let (marker, hosts) = match first {
-        "@cert-authority" => (Marker::CertAuthority, words.next()?),
-        "@revoked" => (Marker::Revoked, words.next()?),
-        marker if marker.starts_with('@') => return None,
-        hosts => (Marker::None, hosts),
+        "@cert-authority" => (Marker::CertAuthority, words.next()),
+        "@revoked" => (Marker::Revoked, words.next()),
+        hosts => (Marker::None, Some(hosts)),
     };
-    let key = HostKey::from_words(words.next()?, words.next()?)?;
-    Some(Line { marker, hosts: Hosts::parse(hosts)?, key })
+    if let Some(unknown) = hosts.filter(|word| word.starts_with('@')) {
+        return Err(format!(
+            "the marker {unknown:?} is not valid: a line can begin with one marker, \"@revoked\" or \"@cert-authority\", in lower case"
+        ));
+    }
+    let key = words.next().zip(words.next()).and_then(|(name, blob)| HostKey::from_words(name, blob));
+    let hosts = hosts.and_then(Hosts::parse);
+    match hosts.zip(key) {
+        None if marker == Marker::Revoked => {
+            Err("\"@revoked\" must be followed by host names, a key type and a key".to_owned())
+        }
+        entry => Ok(entry.map(|(hosts, key)| Line { marker, hosts, key })),
+    }
 }

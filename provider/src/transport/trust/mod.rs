@@ -86,10 +86,15 @@ impl HostTrust {
             trust.authorities.push(KnownKey { pin: Pin::Key(key), source: KeyOrigin::Attribute(attribute) });
         }
         if let Some(text) = &sources.known_hosts {
-            trust.lines("ssh.known_hosts", text.as_bytes(), host);
+            let invalid = |problem| InvalidOption { attribute: Attribute::Ssh("known_hosts"), problem };
+            trust.lines("ssh.known_hosts", text.as_bytes(), host).map_err(invalid)?;
         }
         for path in &sources.known_hosts_files {
-            trust.file(path, host);
+            let invalid = |problem| InvalidOption {
+                attribute: Attribute::Ssh("known_hosts_path"),
+                problem: format!("{}, {problem}", user_files::shown(path)),
+            };
+            trust.file(path, host).map_err(invalid)?;
         }
         Ok(trust)
     }
@@ -102,10 +107,10 @@ impl HostTrust {
 
     /// The keys of a known_hosts text.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn of_text(text: &[u8], host: &HostPort) -> Self {
+    pub(crate) fn of_text(text: &[u8], host: &HostPort) -> Result<Self, String> {
         let mut trust = Self { name: lookup_name(host.host(), host.port()), ..Self::default() };
-        trust.lines("known_hosts", text, host);
-        trust
+        trust.lines("known_hosts", text, host)?;
+        Ok(trust)
     }
 
     /// Checks a plain host key.
@@ -201,18 +206,20 @@ impl HostTrust {
         Ok(())
     }
 
-    fn file(&mut self, path: &Path, host: &HostPort) {
+    fn file(&mut self, path: &Path, host: &HostPort) -> Result<(), String> {
         let name = user_files::shown(path);
         match user_files::read(path) {
-            Ok(text) => self.lines(&name, &text, host),
+            Ok(text) => self.lines(&name, &text, host)?,
             Err(problem) => self.searched.push(format!("{name} ({problem})")),
         }
+        Ok(())
     }
 
-    fn lines(&mut self, source: &str, text: &[u8], host: &HostPort) {
+    fn lines(&mut self, source: &str, text: &[u8], host: &HostPort) -> Result<(), String> {
         self.searched.push(source.to_owned());
         let standard = lookup_name(host.host(), SSH_PORT);
-        for (number, line) in known_hosts::parse(text) {
+        for line in known_hosts::parse(text) {
+            let (number, line) = line?;
             // As in OpenSSH, a key that is revoked for the plain name is also revoked for the name with a port.
             let fits = line.hosts.match_name(&self.name)
                 || (line.marker == Marker::Revoked && line.hosts.match_name(&standard));
@@ -232,6 +239,7 @@ impl HostTrust {
                 });
             }
         }
+        Ok(())
     }
 }
 
@@ -245,8 +253,15 @@ pub(crate) fn check_pins(text: &str) -> Result<(), String> {
 }
 
 pub(crate) fn check_known_hosts(text: &str) -> Result<(), String> {
-    let first = known_hosts::parse(text.as_bytes()).next();
-    first.map(drop).ok_or_else(|| "no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned())
+    match count_known_hosts(text.as_bytes())? {
+        0 => Err("no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// The number of entries. The error names a line that may revoke a key and is not valid.
+pub(crate) fn count_known_hosts(text: &[u8]) -> Result<usize, String> {
+    known_hosts::parse(text).try_fold(0, |count, line| line.map(|_| count + 1))
 }
 
 pub(crate) fn authority(text: &str) -> Result<HostKey, String> {

@@ -13,7 +13,7 @@ fn key(line: &str) -> HostKey {
 }
 
 fn trust(text: &[u8], host: &str) -> HostTrust {
-    HostTrust::of_text(text, &host.parse().unwrap())
+    HostTrust::of_text(text, &host.parse().unwrap()).unwrap()
 }
 
 /// As in OpenSSH's client: only the key and the hosts count.
@@ -74,7 +74,6 @@ fn known_hosts_verdicts_follow_openssh_rules() {
         ("two spaces", format!("h  {}", ED25519.replace(' ', "  ")), "h", None),
         ("bad line before", format!("h {not_a_key}\nh {ED25519}"), "h", None),
         ("unknown type before", format!("h ssh-future AAAA\nh {ED25519}"), "h", None),
-        ("unknown marker", format!("@future h {ED25519}"), "h", Some(Unknown)),
         (
             "type that lies",
             format!("h {}", ED25519.replacen("ssh-ed25519", "ssh-rsa", 1)),
@@ -88,6 +87,50 @@ fn known_hosts_verdicts_follow_openssh_rules() {
         ("IPv6 with port", format!("[2001:db8::7]:2222 {ED25519}"), "[2001:db8::7]:2222", None),
     ] {
         assert_eq!(verdict(&text, host, ED25519), expected, "{case}: {text}");
+    }
+}
+
+/// OpenSSH ignores these lines, also those that were to revoke a key.
+#[test]
+fn invalid_marker_or_revocation_is_an_error() {
+    let blob = ED25519.split(' ').nth(1).unwrap();
+    for (line, shown) in [
+        (format!("@REVOKED h {ED25519}"), r#"the marker "@REVOKED" is not valid"#),
+        (format!("  @Revoked * {ED25519}"), r#"the marker "@Revoked" is not valid"#),
+        (format!("@Cert-Authority h {ED25519}"), r#"the marker "@Cert-Authority" is not valid"#),
+        (format!("@foo g {ED25519}"), r#"the marker "@foo" is not valid"#),
+        (format!("@ revoked h {ED25519}"), r#"the marker "@" is not valid"#),
+        (format!("@revoked @cert-authority h {ED25519}"), r#"the marker "@cert-authority" is not valid"#),
+        (format!("@cert-authority @revoked h {ED25519}"), r#"the marker "@revoked" is not valid"#),
+        ("@revoked".to_owned(), "must be followed by host names"),
+        ("@revoked h ssh-ed25519 AAAA".to_owned(), "must be followed by host names"),
+        (format!("@revoked h {blob}"), "must be followed by host names"),
+        (format!("@revoked |1|? {ED25519}"), "must be followed by host names"),
+    ] {
+        let text = format!("h {ED25519}\n{line}\n");
+        let error = HostTrust::of_text(text.as_bytes(), &"h".parse().unwrap()).unwrap_err();
+        assert!(error.starts_with("line 2: ") && error.contains(shown), "{line}: {error}");
+        assert_eq!(check_known_hosts(&text), Err(error.clone()), "{line}");
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &text).unwrap();
+        let named = format!("{}, {error}", file.path().display());
+        assert_eq!(crate::transport::check::known_hosts_file(file.path()), Err(named.clone()), "{line}");
+        // Also where the host key is pinned, and for a file that is read only at the connection.
+        let sources =
+            TrustSources { known_hosts_files: vec![file.path().to_owned()], ..TrustSources::default() };
+        let pinned = Pinned { attribute: Attribute::Manager("host_key"), keys: ED25519.to_owned() };
+        for pinned in [None, Some(&pinned)] {
+            let invalid = HostTrust::gather(&sources, pinned, &"h".parse().unwrap()).unwrap_err();
+            assert_eq!(
+                (invalid.attribute.to_string().as_str(), &invalid.problem),
+                ("ssh.known_hosts_path", &named)
+            );
+        }
+    }
+    // Without effect on the trust in a key.
+    for line in ["@cert-authority h ssh-ed25519 AAAA", "# @REVOKED h", "h @foo"] {
+        assert_eq!(verdict(&format!("{line}\nh {ED25519}"), "h", ED25519), None, "{line}");
     }
 }
 
@@ -238,6 +281,7 @@ fn known_hosts_lookup_agrees_with_ssh_keygen() {
         let address: HostPort = host.parse().unwrap();
         let name = lookup_name(address.host(), address.port());
         let ours: BTreeSet<usize> = known_hosts::parse(text.as_bytes())
+            .map(Result::unwrap)
             .filter(|(_, line)| line.hosts.match_name(&name))
             .map(|(number, _)| number)
             .collect();
@@ -269,7 +313,9 @@ proptest! {
     #[test]
     fn arbitrary_bytes_before_a_line_keep_it_valid(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let text = [noise, format!("\nh {ED25519}\n").into_bytes()].concat();
-        prop_assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
+        if let Ok(trust) = HostTrust::of_text(&text, &"h".parse().unwrap()) {
+            prop_assert!(trust.judge(&key(ED25519)).is_ok());
+        }
     }
 
     /// Lines that are nearly right are read without harm, and a key is accepted only by a line that contains it.
@@ -281,11 +327,14 @@ proptest! {
         key_type in "ssh-ed25519|ssh-rsa|",
         blob in "[A-Za-z0-9+/=]{0,80}",
     ) {
-        let text = format!("{marker}{hosts}{space}{key_type}{space}{blob}\n");
-        prop_assert!(trust(text.as_bytes(), "h").judge(&key(ED25519)).is_err());
-        let text = format!("{marker}{hosts}{space}{ED25519}\n");
-        let judged = trust(text.as_bytes(), "h").judge(&key(ED25519));
-        prop_assert!(judged.is_err() || marker.is_empty());
+        let accepts = |text: String| {
+            let trust = HostTrust::of_text(text.as_bytes(), &"h".parse().unwrap());
+            trust.is_ok_and(|trust| trust.judge(&key(ED25519)).is_ok())
+        };
+        let malformed = format!("{marker}{hosts}{space}{key_type}{space}{blob}\n");
+        prop_assert!(!accepts(malformed));
+        let with_key = format!("{marker}{hosts}{space}{ED25519}\n");
+        prop_assert!(!accepts(with_key) || marker.is_empty());
     }
 
     #[test]

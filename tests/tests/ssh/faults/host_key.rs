@@ -36,6 +36,21 @@ async fn revoked_host_key_is_reported() {
     insta::assert_snapshot!("host_key_revoked", without_fingerprints(&fixture.message(&error)));
 }
 
+/// OpenSSH ignores the line, and the key stays trusted.
+#[tokio::test]
+async fn unknown_marker_is_reported() {
+    let fixture = Fixture::new();
+    let path = fixture.dir.path().join("known_hosts");
+    let revoked = format!("@REVOKED * {}\n", fixture.sshd.host_keys()[0]);
+    std::fs::write(&path, fixture.sshd.known_hosts() + &revoked).unwrap();
+    let mut options = fixture.options();
+    options.trust.known_hosts = None;
+    options.trust.known_hosts_path = Some(path);
+    let error = failure(&options, fixture.target()).await;
+    assert!(!error.retryable());
+    insta::assert_snapshot!("host_key_unknown_marker", fixture.message(&error));
+}
+
 #[tokio::test]
 async fn other_pinned_host_key_is_reported() {
     let fixture = Fixture::new();

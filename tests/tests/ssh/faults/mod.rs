@@ -13,7 +13,7 @@
 //! | garbage after the banner; close after it; close before it | `handshake::garbage_after_banner_is_reported`, `::close_after_banner_is_reported`, `::close_before_banner_is_reported` |
 //! | MaxStartups, PerSourcePenalties | `handshake::max_startups_text_is_reported`, `::login_not_allowed_at_this_time_is_reported`, `::max_startups_of_sshd_is_retryable` |
 //! | no common algorithm | `handshake::no_common_algorithm_is_reported` |
-//! | host key changed, unknown, revoked, different from the pinned one | `host_key::*` |
+//! | host key changed, unknown, revoked, different from the pinned one; known_hosts with an unknown marker | `host_key::*` |
 //! | host known with another key type | `trust::*`: that type is negotiated |
 //! | invalid host certificate | `trust::host_certificates_are_verified` |
 //! | unknown user, wrong key, user not allowed | `auth::unknown_user_is_reported`, `::wrong_key_is_reported`, `::user_not_allowed_is_reported` |
