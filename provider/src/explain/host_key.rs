@@ -45,6 +45,12 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
             "Create a new host key on the host. A `@revoked` line overrides all other entries for the key."
                 .to_owned(),
         ),
+        HostKeyVerdict::RevokedAuthority => (
+            "Authority of host certificate is revoked",
+            format!("{presented} in a host certificate. The key of the authority that signed it is revoked: {known}."),
+            "Sign the host key with another authority, and trust that authority. A `@revoked` line overrides all other entries for the key."
+                .to_owned(),
+        ),
         HostKeyVerdict::BadCertificate => (
             "Host certificate is not accepted",
             format!(

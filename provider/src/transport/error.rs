@@ -236,7 +236,7 @@ pub struct HostKeyRefusal {
     pub key_type: String,
     /// The fingerprint of the host's key: `SHA256:…`.
     pub fingerprint: String,
-    /// The keys known for this host.
+    /// The keys known for this host, the trusted authorities, or the revoked key.
     pub expected: Vec<ExpectedKey>,
     /// The known_hosts line that would accept the host's key.
     pub line: String,
@@ -258,6 +258,9 @@ pub enum HostKeyVerdict {
     /// A `@revoked` line has this key.
     #[error("revoked")]
     Revoked,
+    /// A `@revoked` line has the key of the authority that signed the host certificate.
+    #[error("in a host certificate of a revoked authority")]
+    RevokedAuthority,
     /// A host certificate that has expired, is for another host, or is not signed by a trusted authority.
     #[error("in a host certificate that is not accepted")]
     BadCertificate,

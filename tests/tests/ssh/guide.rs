@@ -59,6 +59,7 @@ const SHOWN: &[&[&str]] = &[
     &["faults__host_key__host_key_unknown"],
     &["faults__host_key__host_key_changed", "faults__host_key__host_key_another_pin"],
     &["faults__host_key__host_key_revoked"],
+    &["trust__host_certificate_of_revoked_authority"],
     &["trust__host_certificate_expired"],
     &[
         "faults__auth__auth_unknown_user",

@@ -24,6 +24,39 @@ async fn verdict(fixture: &Fixture, trust: TrustOptions, target: Target) -> Resu
     }
 }
 
+/// Why the host certificate is refused, and the message.
+async fn refusal(fixture: &Fixture, trust: TrustOptions) -> (Option<String>, String) {
+    let client = Connector::new(SshOptions { trust, ..fixture.options() }).client(fixture.target());
+    let error = soon(client.check_status()).await.unwrap_err();
+    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
+    let Cause::HostKey(refusal) = &inner.cause else { panic!("{error:?}") };
+    let message = fixture.message(&error).replace(&refusal.fingerprint, "SHA256:HOST");
+    (refusal.problem.clone(), message)
+}
+
+/// Whether OpenSSH's client accepts the host key with this known_hosts file. `echo`: a server that sends `hello`.
+fn openssh_accepts(fixture: &Fixture, text: &str, (host, port): (&str, u16), echo: &ScriptedServer) -> bool {
+    let file = fixture.dir.path().join("known_hosts_of_openssh");
+    std::fs::write(&file, text).unwrap();
+    let run = || {
+        Command::new("ssh")
+            .args(["-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"])
+            .args(["-o", "IdentitiesOnly=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-i"])
+            .arg(&fixture.key.path)
+            .args(["-o", &format!("UserKnownHostsFile={}", file.display())])
+            .args(["-p", &port.to_string(), "-W", &echo.address.to_string()])
+            .arg(format!("{}@{host}", fixture.sshd.username()))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let output = tokio::task::block_in_place(run);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let accepted = output.stdout == b"hello\n";
+    assert!(accepted || stderr.contains("Host key verification failed"), "{text}: {stderr}");
+    accepted
+}
+
 fn known(text: String) -> TrustOptions {
     TrustOptions { known_hosts: Some(text), ..TrustOptions::default() }
 }
@@ -91,7 +124,12 @@ async fn host_certificates_are_verified() {
     assert_eq!(judge(line("elsewhere", &authority)).await, Err(HostKeyVerdict::Unknown));
     assert_eq!(judge(of(&foreign)).await, Err(HostKeyVerdict::Unknown));
     let revoked = format!("@cert-authority * {0}\n@revoked * {0}\n", authority.public);
-    assert_eq!(judge(known(revoked)).await, Err(HostKeyVerdict::Revoked));
+    assert_eq!(judge(known(revoked.clone())).await, Err(HostKeyVerdict::RevokedAuthority));
+    let (_, message) = refusal(&fixture, known(revoked)).await;
+    insta::assert_snapshot!(
+        "host_certificate_of_revoked_authority",
+        message.replace(&authority.fingerprint, "SHA256:CA")
+    );
     // The plain key is known, and the server presents a certificate of an authority for other hosts.
     let both = TrustOptions { known_hosts: Some(fixture.sshd.known_hosts()), ..of(&foreign) };
     assert_eq!(judge(both).await, Ok(()));
@@ -100,14 +138,56 @@ async fn host_certificates_are_verified() {
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
     fixture.sshd.certify(&authority, &["-n", &host, "-V", "20200101:20210101"]).unwrap();
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
-    let client =
-        Connector::new(SshOptions { trust: of(&authority), ..fixture.options() }).client(fixture.target());
-    let error = soon(client.check_status()).await.unwrap_err();
-    let ClientError::Transport(inner) = &error else { panic!("{error:?}") };
-    let Cause::HostKey(refusal) = &inner.cause else { panic!("{error:?}") };
-    assert_eq!(refusal.problem.as_deref(), Some("it has expired"));
-    let message = fixture.message(&error).replace(&refusal.fingerprint, "SHA256:HOST");
+    let (problem, message) = refusal(&fixture, of(&authority)).await;
+    assert_eq!(problem.as_deref(), Some("it has expired"));
     insta::assert_snapshot!("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
+}
+
+/// OpenSSH's client refuses the first one, too: "disallowed algorithm".
+#[tokio::test(flavor = "multi_thread")]
+async fn host_certificate_with_sha1_signature_is_refused() {
+    let fixture = Fixture::new();
+    let address = fixture.sshd.address();
+    let host = address.ip().to_string();
+    let echo = ScriptedServer::new(b"hello\n", Then::Close).await;
+    for (kind, signature, accepted) in [
+        ("rsa", "ssh-rsa", false),
+        ("rsa", "rsa-sha2-256", true),
+        ("rsa", "rsa-sha2-512", true),
+        ("ed25519", "", true),
+        ("ecdsa", "", true),
+    ] {
+        let name = format!("ca-{kind}-{signature}");
+        let authority = ClientKey::generate(fixture.dir.path(), &name, kind, "").unwrap();
+        let mut options = vec!["-n", host.as_str(), "-V", "+1h"];
+        if !signature.is_empty() {
+            options.extend(["-t", signature]);
+        }
+        fixture.sshd.certify(&authority, &options).unwrap();
+        let line = format!("@cert-authority * {}\n", authority.public);
+        let theirs = openssh_accepts(&fixture, &line, (&host, address.port()), &echo);
+        let ours = verdict(&fixture, known(line), fixture.target()).await;
+        let expected = if accepted { Ok(()) } else { Err(HostKeyVerdict::BadCertificate) };
+        assert_eq!((ours, theirs), (expected, accepted), "{name}");
+        if !accepted {
+            let trust = TrustOptions { host_ca: vec![authority.public.clone()], ..TrustOptions::default() };
+            let (problem, _) = refusal(&fixture, trust).await;
+            assert_eq!(
+                problem.as_deref(),
+                Some("its signature has the algorithm ssh-rsa, which is not secure")
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn host_key_signature_with_sha1_is_not_offered() {
+    let fixture = Fixture::with(|builder| builder.host_keys(&["rsa"]).config("HostKeyAlgorithms ssh-rsa"));
+    let client = fixture.connector().client(fixture.target());
+    let error = soon(client.check_status()).await.unwrap_err();
+    let ClientError::Transport(error) = error else { panic!("{error:?}") };
+    let Cause::NoCommonAlgorithm { kind, theirs, .. } = &error.cause else { panic!("{error:?}") };
+    assert_eq!((kind.as_str(), theirs.as_slice()), ("host key", ["ssh-rsa".to_owned()].as_slice()));
 }
 
 /// For each known_hosts text, OpenSSH's client and the provider's have the same verdict.
@@ -153,25 +233,10 @@ async fn verdicts_match_openssh_client() {
         ("localhost", format!("@cert-authority {name} {key}\n")),
         ("localhost", format!("# {name} {key}\n")),
     ] {
-        std::fs::write(&file, &text).unwrap();
-        let run = || {
-            Command::new("ssh")
-                .args(["-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"])
-                .args(["-o", "IdentitiesOnly=yes", "-o", "GlobalKnownHostsFile=/dev/null", "-i"])
-                .arg(&fixture.key.path)
-                .args(["-o", &format!("UserKnownHostsFile={}", file.display()), "-p", &port.to_string()])
-                .args(["-W", &echo.address.to_string(), &format!("{}@{host}", fixture.sshd.username())])
-                .stdin(Stdio::null())
-                .output()
-                .unwrap()
-        };
-        let output = tokio::task::block_in_place(run);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let theirs = output.stdout == b"hello\n";
-        assert!(theirs || stderr.contains("Host key verification failed"), "{text}: {stderr}");
+        let theirs = openssh_accepts(&fixture, &text, (host, port), &echo);
         let target = Target { address: format!("{host}:{port}").parse().unwrap(), ..fixture.target() };
         let ours = verdict(&fixture, known(text.clone()), target).await;
-        assert_eq!(ours.is_ok(), theirs, "{host} with {text}: {ours:?}, but ssh: {stderr}");
+        assert_eq!(ours.is_ok(), theirs, "{host} with {text}: {ours:?}");
         if theirs { accepted += 1 } else { refused += 1 }
     }
     assert!(accepted > 5 && refused > 5, "{accepted} {refused}");

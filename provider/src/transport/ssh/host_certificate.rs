@@ -1,7 +1,7 @@
 //! Host certificates, and the conversion of host keys.
 
 use russh::keys::{
-    Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
+    Algorithm, Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
 };
 
 use crate::transport::{
@@ -22,9 +22,11 @@ pub(super) fn judge(
     host: &HostPort,
 ) -> Result<(), Box<HostKeyRefusal>> {
     let authority = plain(shown.signature_key());
-    let problem = if trust.is_revoked(key) || authority.as_ref().is_some_and(|key| trust.is_revoked(key)) {
-        return Err(trust.refusal(HostKeyVerdict::Revoked, key));
-    } else if trust.accepts_any() {
+    trust.refuse_revoked(HostKeyVerdict::Revoked, key, key)?;
+    if let Some(authority) = &authority {
+        trust.refuse_revoked(HostKeyVerdict::RevokedAuthority, authority, key)?;
+    }
+    let problem = if trust.accepts_any() {
         return Ok(());
     } else if shown.cert_type() != CertType::Host {
         "it is a user certificate".to_owned()
@@ -35,6 +37,9 @@ pub(super) fn judge(
             refusal.problem = Some(format!("it is signed by {by}, which is not a trusted authority"));
             refusal
         });
+    } else if !is_allowed(&shown.signature().algorithm()) {
+        let algorithm = shown.signature().algorithm();
+        format!("its signature has the algorithm {algorithm}, which is not secure")
     } else if shown.valid_principals().is_empty() {
         "it has no principals".to_owned()
     } else if !trust::matches_any(shown.valid_principals().iter().map(String::as_str), host.host()) {
@@ -50,6 +55,12 @@ pub(super) fn judge(
     let mut refusal = trust.refusal(HostKeyVerdict::BadCertificate, key);
     refusal.problem = Some(problem);
     Err(refusal)
+}
+
+/// The default of `CASignatureAlgorithms` in OpenSSH: neither SHA-1 (`ssh-rsa`) nor DSA.
+fn is_allowed(signature: &Algorithm) -> bool {
+    use Algorithm::{Ecdsa, Ed25519, Rsa, SkEcdsaSha2NistP256, SkEd25519};
+    matches!(signature, Ed25519 | Ecdsa { .. } | Rsa { hash: Some(_) } | SkEd25519 | SkEcdsaSha2NistP256)
 }
 
 /// Checks signature and validity period; the authority was checked before.

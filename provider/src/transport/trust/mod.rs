@@ -118,11 +118,7 @@ impl HostTrust {
         if self.accept_any {
             return Ok(());
         }
-        if let Some(revoked) = self.revoked.iter().find(|it| it.pin.fits(key)) {
-            let mut refusal = self.refusal(HostKeyVerdict::Revoked, key);
-            refusal.expected = vec![revoked.expected()];
-            return Err(refusal);
-        }
+        self.refuse_revoked(HostKeyVerdict::Revoked, key, key)?;
         if self.known.iter().any(|it| it.pin.fits(key)) {
             return Ok(());
         }
@@ -142,9 +138,19 @@ impl HostTrust {
         self.authorities.iter().any(|it| it.pin.fits(key))
     }
 
-    /// Whether this key of a host or authority is revoked. Never if any key is accepted.
-    pub(crate) fn is_revoked(&self, key: &HostKey) -> bool {
-        !self.accept_any && self.revoked.iter().any(|it| it.pin.fits(key))
+    /// Refuses the key of the host if `checked`, which is that key or the one of its authority, is revoked. Not if any key is accepted.
+    pub(crate) fn refuse_revoked(
+        &self,
+        verdict: HostKeyVerdict,
+        checked: &HostKey,
+        key: &HostKey,
+    ) -> Result<(), Box<HostKeyRefusal>> {
+        let Some(revoked) = self.revoked.iter().find(|it| !self.accept_any && it.pin.fits(checked)) else {
+            return Ok(());
+        };
+        let mut refusal = self.refusal(verdict, key);
+        refusal.expected = vec![revoked.expected()];
+        Err(refusal)
     }
 
     /// Whether host certificates can be accepted.

@@ -15,7 +15,7 @@
 //! | no common algorithm | `handshake::no_common_algorithm_is_reported` |
 //! | host key changed, unknown, revoked, different from the pinned one; known_hosts with an unknown marker | `host_key::*` |
 //! | host known with another key type | `trust::*`: that type is negotiated |
-//! | invalid host certificate | `trust::host_certificates_are_verified` |
+//! | invalid host certificate, revoked authority | `trust::host_certificates_are_verified`, `trust::host_certificate_with_sha1_signature_is_refused` |
 //! | unknown user, wrong key, user not allowed | `auth::unknown_user_is_reported`, `::wrong_key_is_reported`, `::user_not_allowed_is_reported` |
 //! | too many failures | `auth::too_many_failures_are_reported` |
 //! | connection lost during the login | `auth::connection_lost_during_login_is_reported` |
