@@ -34,6 +34,7 @@ const LAYERS: &[&[&str]] = &[
         "call.rs",
         "child.rs",
         "duration.rs",
+        "host_text.rs",
         "log_key.rs",
         "mutex.rs",
         "open_files.rs",

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::transport::{Cause, Phase, Reachability, Route, TransportError};
+use crate::{
+    host_text::{MAX_TEXT, shortened},
+    transport::{Cause, Phase, Reachability, Route, TransportError},
+};
 
 /// A call that failed or was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -99,7 +102,7 @@ impl ClientError {
     }
 
     pub(super) fn status(method: &'static str, status: &tonic::Status, route: &Route) -> Self {
-        let (code, message) = (status.code(), status.message().to_owned());
+        let (code, message) = (status.code(), shortened(status.message().to_owned(), MAX_TEXT));
         Self::Status { method, code, message, route: Box::new(route.clone()) }
     }
 }

@@ -5,6 +5,7 @@
 mod channel;
 mod error;
 mod level;
+mod limits;
 mod request;
 mod snapshot;
 mod wrapper;

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
-use super::level::Level;
+use super::{level::Level, limits};
 use crate::duration::human;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -248,6 +248,12 @@ pub struct StatusReport {
     pub failure_reason: String,
 }
 
+impl StatusReport {
+    pub(super) fn new(status: i32, failure_reason: String) -> Self {
+        Self { status: status.into(), failure_reason: limits::failure_reason(failure_reason) }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunnerStatus {
     Running,
@@ -284,6 +290,7 @@ impl fmt::Display for RunnerStatus {
 
 impl From<v1::Status> for Snapshot {
     fn from(status: v1::Status) -> Self {
+        let status = limits::status(status);
         let runner_status = match status.state() {
             v1::State::Running => RunnerStatus::Running,
             v1::State::Draining | v1::State::Terminating => RunnerStatus::InShutdown,

@@ -15,6 +15,7 @@ use tonic::{Status, codegen::http::Uri};
 use super::{
     channel::Channel,
     error::ClientError,
+    limits::MAX_MESSAGE,
     request::{DrainRequest, ShutdownCallback, Start},
     snapshot::{Snapshot, StatusReport},
     wrapper::Wrapper,
@@ -260,7 +261,7 @@ impl WrapperClient {
             upstream_client(channel).check_status(upstream::CheckStatusRequest {}).await
         };
         let upstream::CheckStatusResponse { status, failure_reason } = self.call("CheckStatus", call).await?;
-        Ok(StatusReport { status: status.into(), failure_reason })
+        Ok(StatusReport::new(status, failure_reason))
     }
 
     /// Requests a graceful shutdown: the runner accepts no further jobs, and exits after its last one. Returns when the wrapper has
@@ -276,7 +277,7 @@ impl WrapperClient {
         let call = |channel| async move { upstream_client(channel).init_graceful_shutdown(request).await };
         let upstream::InitGracefulShutdownResponse { status, failure_reason } =
             self.call("InitGracefulShutdown", call).await?;
-        Ok(StatusReport { status: status.into(), failure_reason })
+        Ok(StatusReport::new(status, failure_reason))
     }
 
     /// Requests a forceful shutdown: running jobs are aborted. Returns when the wrapper has accepted the request.
@@ -286,16 +287,16 @@ impl WrapperClient {
         };
         let upstream::InitForcefulShutdownResponse { status, failure_reason } =
             self.call("InitForcefulShutdown", call).await?;
-        Ok(StatusReport { status: status.into(), failure_reason })
+        Ok(StatusReport::new(status, failure_reason))
     }
 }
 
 fn v1_client(channel: Channel) -> V1Client<Channel> {
-    V1Client::with_origin(channel, origin())
+    V1Client::with_origin(channel, origin()).max_decoding_message_size(MAX_MESSAGE)
 }
 
 pub(super) fn upstream_client(channel: Channel) -> ProcessWrapperClient<Channel> {
-    ProcessWrapperClient::with_origin(channel, origin())
+    ProcessWrapperClient::with_origin(channel, origin()).max_decoding_message_size(MAX_MESSAGE)
 }
 
 /// HTTP requires an origin, although the stream leads to one server only.

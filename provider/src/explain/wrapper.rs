@@ -77,6 +77,13 @@ pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Rou
             format!("{wrapper} is a gRPC server, but it does not support {method}."),
             SET_ADDRESS,
         ),
+        // An error of this side: the limit of the client.
+        tonic::Code::OutOfRange => (
+            Code::WrapperError,
+            "Response of wrapper is too large",
+            format!("the response of {wrapper} to {method} was not read: {message}."),
+            "Check that the program at this address is a wrapper, and that the host is not under the control of an attacker.",
+        ),
         // The message of the wrapper contains the cause and the next step.
         tonic::Code::FailedPrecondition => (
             Code::Refused,

@@ -25,6 +25,7 @@ mod health_evidence;
 mod health_failures;
 mod health_levels;
 mod host_reset;
+mod hostile_host;
 mod hosts_guide;
 mod import;
 mod interruptions;

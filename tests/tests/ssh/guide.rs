@@ -94,6 +94,7 @@ const SHOWN: &[&[&str]] = &[
     &["faults__call__call_silent", "faults__call__call_wrapper_hangs"],
     &["faults__call__call_wrapper_refuses", "faults__call__call_wrapper_conflict"],
     &["faults__call__call_wrapper_error"],
+    &["faults__call__call_response_too_large"],
 ];
 
 /// The rows of the guide's table: title and code.

@@ -136,6 +136,10 @@ async fn host_certificates_are_verified() {
 
     fixture.sshd.certify(&authority, &["-n", "other", "-V", "+1h"]).unwrap();
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
+    let many = vec!["x".repeat(100); 200].join(",");
+    fixture.sshd.certify(&authority, &["-n", &many, "-V", "+1h"]).unwrap();
+    let (_, message) = refusal(&fixture, of(&authority)).await;
+    assert!(message.len() < 2000, "{message}");
     fixture.sshd.certify(&authority, &["-n", &host, "-V", "20200101:20210101"]).unwrap();
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
     let (problem, message) = refusal(&fixture, of(&authority)).await;

@@ -4,13 +4,21 @@ use std::{io, time::Duration};
 
 use russh::{ChannelOpenFailure, Error};
 
-use crate::transport::{
-    error::{Cause, ChannelRefusal},
-    limits::Limits,
+use crate::{
+    host_text::{MAX_TEXT, shortened},
+    transport::{
+        error::{Cause, ChannelRefusal},
+        limits::Limits,
+    },
 };
 
 /// sshd's messages when it rejects connections: before 9.8, and since then (also to addresses with a penalty).
 const LOAD_REJECTIONS: [&str; 2] = ["Exceeded MaxStartups", "Not allowed at this time"];
+
+/// For the algorithms of a server in an error. OpenSSH offers about 20 of a kind.
+const MAX_ALGORITHMS: usize = 50;
+/// RFC 4251, section 6.
+const MAX_NAME: usize = 64;
 
 /// An error during the key exchange.
 pub(super) fn of_handshake(error: &Error, limits: &Limits, received: &[u8]) -> Cause {
@@ -47,7 +55,11 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
             }
             .to_owned(),
             ours: ours.clone(),
-            theirs: theirs.clone(),
+            theirs: theirs
+                .iter()
+                .take(MAX_ALGORITHMS)
+                .map(|name| shortened(name.clone(), MAX_NAME))
+                .collect(),
         },
         Error::Version => Cause::NotSsh,
         Error::KeepaliveTimeout => Cause::NotAnswering { silence: limits.keepalive_silence() },
@@ -57,7 +69,7 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
             Cause::Lost("the server closed the connection".to_owned())
         }
         Error::NoAuthMethod => Cause::AuthRefused { offered: Vec::new(), remaining: Vec::new() },
-        error => Cause::Protocol(error.to_string()),
+        error => Cause::Protocol(shortened(error.to_string(), MAX_TEXT)),
     }
 }
 

@@ -14,12 +14,15 @@ use super::{
     failure::{self, says_host_absent},
     host_certificate,
 };
-use crate::mutex::Mutex;
-use crate::transport::{
-    address::HostPort,
-    error::{Cause, HostKeyRefusal},
-    limits::Limits,
-    trust::HostTrust,
+use crate::{
+    host_text::{MAX_TEXT, shortened},
+    mutex::Mutex,
+    transport::{
+        address::HostPort,
+        error::{Cause, HostKeyRefusal},
+        limits::Limits,
+        trust::HostTrust,
+    },
 };
 
 /// The time in which the handler reports an event after the failure of the call that it belongs to.
@@ -154,7 +157,7 @@ impl client::Handler for Handler {
         if !says_host_absent(text) {
             seen.other_refusals += 1;
         }
-        seen.refusals.push_back(text.to_owned());
+        seen.refusals.push_back(shortened(text.to_owned(), MAX_TEXT));
         drop(seen);
         self.observed.refused.notify_waiters();
         Ok(())
@@ -184,7 +187,9 @@ impl client::Handler for Handler {
 
     async fn disconnected(&mut self, reason: DisconnectReason<HandlerError>) -> Result<(), HandlerError> {
         let end = match reason {
-            DisconnectReason::ReceivedDisconnect(info) => End::Disconnected(info.message),
+            DisconnectReason::ReceivedDisconnect(info) => {
+                End::Disconnected(shortened(info.message, MAX_TEXT))
+            }
             DisconnectReason::Error(HandlerError::Ssh(error)) => End::Failed(error),
             // Another host key in a rekey.
             DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Disconnected(refusal.to_string()),
@@ -192,5 +197,27 @@ impl client::Handler for Handler {
         self.observed.seen.lock().end = Some(end);
         self.observed.ended.cancel();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use russh::{Disconnect, client::Handler as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn disconnect_message_is_shortened() {
+        let observed = Arc::new(Observed::default());
+        let (trust, host) = (HostTrust::default(), "h".parse().unwrap());
+        let mut handler = Handler::new(Arc::clone(&observed), trust, host, false);
+        let reason = client::RemoteDisconnectInfo {
+            reason_code: Disconnect::ByApplication,
+            message: "x".repeat(200_000),
+            lang_tag: String::new(),
+        };
+        handler.disconnected(DisconnectReason::ReceivedDisconnect(reason)).await.unwrap();
+        let text = observed.end_cause(&Limits::new(None, None, None)).to_string();
+        assert!(text.len() < MAX_TEXT + 100, "{}", text.len());
     }
 }

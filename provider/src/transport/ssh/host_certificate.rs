@@ -4,10 +4,13 @@ use russh::keys::{
     Algorithm, Certificate, HashAlg, PublicKey, ssh_key::certificate::CertType, ssh_key::public::KeyData,
 };
 
-use crate::transport::{
-    address::HostPort,
-    error::{HostKeyRefusal, HostKeyVerdict},
-    trust::{self, HostKey, HostTrust},
+use crate::{
+    host_text::{MAX_TEXT, shortened},
+    transport::{
+        address::HostPort,
+        error::{HostKeyRefusal, HostKeyVerdict},
+        trust::{self, HostKey, HostTrust},
+    },
 };
 
 pub(super) fn host_key(key: &PublicKey) -> Result<HostKey, russh::Error> {
@@ -53,7 +56,7 @@ pub(super) fn judge(
         return Ok(());
     };
     let mut refusal = trust.refusal(HostKeyVerdict::BadCertificate, key);
-    refusal.problem = Some(problem);
+    refusal.problem = Some(shortened(problem, MAX_TEXT));
     Err(refusal)
 }
 

@@ -102,3 +102,11 @@ async fn wrapper_errors_are_reported() {
     fixture.wrapper.set(|script| script.refuse = Some(tonic::Status::unimplemented("")));
     check_message!("call_unimplemented", fixture, fixture.options(), fixture.target());
 }
+
+#[tokio::test]
+async fn too_large_response_is_reported() {
+    let fixture = Fixture::new();
+    fixture.wrapper.set(|script| script.failure_reason = "x".repeat(200_000));
+    let error = check_message!("call_response_too_large", fixture, fixture.options(), fixture.target());
+    assert!(!error.retryable() && error.may_have_arrived());
+}

@@ -33,7 +33,7 @@
 //! | sshd killed during a call | `call::killed_sessions_are_reported` |
 //! | wrapper killed during a call; restarted | `call::killed_wrapper_is_reported`, `grit_wrapper::wrapper_killed_during_call_is_replaced::*`; `contract::calls_succeed_after_wrapper_restart::*` |
 //! | sshd stopped, in each phase | `call::frozen_host_is_reported`, `phase_timeouts::*` |
-//! | wrapper stopped; rejects; fails; is another server | `call::hanging_wrapper_is_reported`, `::wrapper_errors_are_reported` |
+//! | wrapper stopped; rejects; fails; is another server; sends too much | `call::hanging_wrapper_is_reported`, `::wrapper_errors_are_reported`, `::too_large_response_is_reported` |
 //! | silent network, later restored | `recovery::silent_link_is_detected_and_recovered::*`, for every method |
 //! | sshd stopped during a large write | `recovery::blocked_write_fails_when_session_ends` |
 
