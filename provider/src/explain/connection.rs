@@ -92,6 +92,18 @@ fn of_transport(error: &TransportError) -> Explained {
             "Possible causes: too many logins at the same time (raise `MaxStartups` in sshd_config, or lower `max_parallel`), or a \
              temporary penalty for the address of the host that runs Terraform after failed logins (`PerSourcePenalties`).",
         ),
+        Cause::ServerOpensChannels(count) => Explained::new(
+            Code::Refused,
+            "SSH server opens channels",
+            format!(
+                "the SSH server {} opened {count} channels to the provider (phase: {}), which a server has no reason to do: the provider \
+                 requests no forwarding. The session was ended.",
+                server(route),
+                error.phase
+            ),
+            "Check the SSH server for an attacker who controls it, and check that `address` is the address of this host. Apply again after \
+             that.",
+        ),
         Cause::NoCommonAlgorithm { kind, ours, theirs } => Explained::new(
             Code::ConnectFailed,
             "No common SSH algorithm",

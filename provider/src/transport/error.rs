@@ -127,6 +127,7 @@ impl TransportError {
             | Cause::NoCredential
             | Cause::Key(_)
             | Cause::NotSsh
+            | Cause::ServerOpensChannels(_)
             | Cause::NoCommonAlgorithm { .. }
             | Cause::HostKey(_)
             | Cause::AuthRefused { .. }
@@ -173,6 +174,9 @@ pub enum Cause {
     /// An established session received no data for this time.
     #[error("no data from the server for {}", humantime::format_duration(*silence))]
     NotAnswering { silence: Duration },
+    /// The session was ended, because the server tried to open this number of channels to the provider.
+    #[error("the SSH server opened {0} channels to the client")]
+    ServerOpensChannels(usize),
     #[error("no common {kind} algorithm")]
     NoCommonAlgorithm { kind: String, ours: Vec<String>, theirs: Vec<String> },
     #[error(transparent)]

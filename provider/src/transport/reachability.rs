@@ -79,6 +79,7 @@ impl TransportError {
             Cause::Lost(_)
             | Cause::NotAnswering { .. }
             | Cause::NotSsh
+            | Cause::ServerOpensChannels(_)
             | Cause::NoCommonAlgorithm { .. }
             | Cause::WrapperClosed
             | Cause::NotAWrapper

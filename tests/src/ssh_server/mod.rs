@@ -4,10 +4,13 @@
 //! all its sessions, when its value is dropped.
 
 mod forward;
+mod opens;
+
+pub use opens::{ChannelKind, Opens};
 
 use anyhow::Context as _;
 use russh::{
-    Channel, ChannelOpenFailure, MethodKind, MethodSet,
+    Channel, ChannelId, ChannelOpenFailure, MethodKind, MethodSet,
     keys::{Algorithm, PrivateKey, PublicKey, ssh_key::LineEnding},
     server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Session, VerifiedPublicKey},
 };
@@ -46,6 +49,11 @@ impl SshServer {
         Self::start_with(authorized, None, HashMap::new())
     }
 
+    /// Starts a server that opens channels to its client: after the first data for a socket, and in place of a connection to a TCP address.
+    pub fn start_opening(authorized: &[&str], opens: &Arc<Opens>) -> anyhow::Result<Self> {
+        Self::launch(authorized, None, HashMap::new(), Some(opens))
+    }
+
     /// Starts a server with this host key (an OpenSSH private key; `None` creates one). It maps the paths of unix
     /// sockets: a request for a key of `sockets` is connected to its value.
     pub fn start_with(
@@ -53,6 +61,16 @@ impl SshServer {
         host_key: Option<&str>,
         sockets: HashMap<String, PathBuf>,
     ) -> anyhow::Result<Self> {
+        Self::launch(authorized, host_key, sockets, None)
+    }
+
+    fn launch(
+        authorized: &[&str],
+        host_key: Option<&str>,
+        sockets: HashMap<String, PathBuf>,
+        opens: Option<&Arc<Opens>>,
+    ) -> anyhow::Result<Self> {
+        let opens = opens.cloned();
         let sockets = Arc::new(sockets);
         let authorized = authorized
             .iter()
@@ -89,8 +107,12 @@ impl SshServer {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let config = Arc::clone(&config);
-                        let handler =
-                            Handler { authorized: Arc::clone(&authorized), sockets: Arc::clone(&sockets) };
+                        let handler = Handler {
+                            authorized: Arc::clone(&authorized),
+                            sockets: Arc::clone(&sockets),
+                            opens: opens.clone(),
+                            unanswered: Vec::new(),
+                        };
                         tokio::spawn(async move {
                             if stream.set_nodelay(true).is_err() {
                                 return; // gone again
@@ -138,6 +160,9 @@ impl Drop for SshServer {
 struct Handler {
     authorized: Arc<[PublicKey]>,
     sockets: Arc<HashMap<String, PathBuf>>,
+    /// The channels to open, until they were started.
+    opens: Option<Arc<Opens>>,
+    unanswered: Vec<ChannelOpenHandle>,
 }
 
 impl Handler {
@@ -174,8 +199,13 @@ impl server::Handler for Handler {
         _: &str,
         _: u32,
         reply: ChannelOpenHandle,
-        _: &mut Session,
+        session: &mut Session,
     ) -> Result<(), russh::Error> {
+        if let Some(opens) = self.opens.take() {
+            self.unanswered.push(reply);
+            opens.start(&session.handle());
+            return Ok(());
+        }
         match u16::try_from(port) {
             Ok(port) => forward::to_tcp(channel, reply, host.to_owned(), port),
             Err(_) => reply.reject(ChannelOpenFailure::ConnectFailed).await,
@@ -192,6 +222,13 @@ impl server::Handler for Handler {
     ) -> Result<(), russh::Error> {
         let path = self.sockets.get(path).cloned().unwrap_or_else(|| path.into());
         forward::to_unix(channel, reply, path);
+        Ok(())
+    }
+
+    async fn data(&mut self, _: ChannelId, _: &[u8], session: &mut Session) -> Result<(), russh::Error> {
+        if let Some(opens) = self.opens.take() {
+            opens.start(&session.handle());
+        }
         Ok(())
     }
 }

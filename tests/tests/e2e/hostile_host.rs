@@ -1,5 +1,5 @@
-//! A runner manager under the control of an attacker: its wrapper does not make the provider use much memory, or
-//! make an output or the state large.
+//! A runner manager under the control of an attacker: neither its SSH server nor its wrapper makes the provider use much memory, or makes an
+//! output or the state large.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use grit_proto::wrapper_v1::{
     wrapper_server::{Wrapper, WrapperServer},
 };
 use grit_tests::{
-    ssh_server::{KeyPair, SshServer},
+    ssh_server::{ChannelKind, KeyPair, Opens, SshServer},
     terraform::{Run, Workspace},
 };
 use serde_json::json;
@@ -210,4 +210,17 @@ fn error_text_of_wrapper_is_shortened() {
     let (_, run) = through_sshd(|| Err(Status::internal(long("<", 5000))));
     let text = run.failed().stderr;
     assert!(text.contains("returned Internal") && text.len() < 4000, "{text}");
+}
+
+#[test]
+fn channels_of_ssh_server_end_the_wait() {
+    let key = KeyPair::generate().unwrap();
+    for kind in [ChannelKind::Session, ChannelKind::ForwardedTcpip] {
+        let opens = Opens::new(kind, usize::MAX);
+        let server = SshServer::start_opening(&[&key.public], &opens).unwrap();
+        let (_, run) = apply(&key, &server, "tcp://127.0.0.1:1");
+        let text = run.failed().stderr;
+        assert!(text.contains("SSH server opens channels"), "{text}");
+        assert_eq!(opens.accepted(), 0);
+    }
 }

@@ -49,6 +49,7 @@ const SHOWN: &[&[&str]] = &[
     &["phase_timeouts__channel_timeout"],
     &["faults__handshake_max_startups", "faults__handshake_not_allowed_at_this_time"],
     &["faults__handshake_garbage"],
+    &["server_channels__server_channels_call", "server_channels__server_channels_channel"],
     &["faults__handshake__handshake_no_common_algorithm"],
     &[
         "faults__handshake_closed_before_banner",

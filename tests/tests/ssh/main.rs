@@ -20,6 +20,7 @@ mod recovery;
 mod russh_log;
 mod scripted_server;
 mod secrets;
+mod server_channels;
 mod sessions;
 mod stub;
 mod trust;

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use russh::{
-    ChannelId, ChannelOpenFailure,
-    client::{self, DisconnectReason},
+    Channel, ChannelId, ChannelOpenFailure,
+    client::{self, ChannelOpenHandle, DisconnectReason},
     keys::{PublicKey, PublicKeyOrCertificate},
 };
 use tokio::sync::Notify;
@@ -32,6 +32,10 @@ pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);
 /// wait: the acknowledgement often releases only the next message, and the one after it, the response, is held back for 40 ms.
 const FOLLOWING: Duration = Duration::from_millis(2);
 
+/// The number of channels that a server may try to open; the last one ends the session. The provider requests no forwarding, so it must refuse
+/// all of them (RFC 4254, sections 6.1, 6.3.2 and 7.2). A few do no harm, so that a faulty server does not end a drain of hours.
+const MAX_SERVER_CHANNELS: usize = 8;
+
 /// Shared between a session and its handler.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
@@ -52,6 +56,7 @@ struct Seen {
 enum End {
     Disconnected(String),
     Failed(russh::Error),
+    ServerOpensChannels(usize),
 }
 
 impl Observed {
@@ -65,6 +70,7 @@ impl Observed {
         match &self.seen.lock().end {
             Some(End::Disconnected(message)) => failure::of_disconnect(message),
             Some(End::Failed(error)) => failure::of_session(error, limits),
+            Some(End::ServerOpensChannels(count)) => Cause::ServerOpensChannels(*count),
             None => Cause::Lost("the server closed the session without a reason".to_owned()),
         }
     }
@@ -96,11 +102,23 @@ pub(super) struct Handler {
     host: HostPort,
     /// Whether a jump host or a command acknowledges the server's TCP segments. See [`Self::prompt_acknowledgement`].
     relayed: bool,
+    /// The number of channels that the server has tried to open.
+    server_channels: usize,
 }
 
 impl Handler {
     pub(super) fn new(observed: Arc<Observed>, trust: HostTrust, host: HostPort, relayed: bool) -> Self {
-        Self { observed, trust, host, relayed }
+        Self { observed, trust, host, relayed, server_channels: 0 }
+    }
+
+    /// Refuses a channel that the server opens, and ends the session if it opens more and more of them.
+    async fn refuse_channel(&mut self, reply: ChannelOpenHandle) -> Result<(), HandlerError> {
+        reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
+        self.server_channels += 1;
+        if self.server_channels < MAX_SERVER_CHANNELS {
+            return Ok(());
+        }
+        Err(HandlerError::ServerOpensChannels(self.server_channels))
     }
 
     /// Sends a request without reply, so that the relay has data for the server.
@@ -127,6 +145,24 @@ pub(super) enum HandlerError {
     Ssh(#[from] russh::Error),
     #[error(transparent)]
     HostKey(Box<HostKeyRefusal>),
+    /// The number of channels.
+    #[error("the server opens channels")]
+    ServerOpensChannels(usize),
+}
+
+/// russh accepts these channels by default. `$argument`: what the server sends besides the type.
+macro_rules! refuse_server_channels {
+    ($($method:ident($($argument:ty),*);)*) => {$(
+        async fn $method(
+            &mut self,
+            _: Channel<client::Msg>,
+            $(_: $argument,)*
+            reply: ChannelOpenHandle,
+            _: &mut client::Session,
+        ) -> Result<(), HandlerError> {
+            self.refuse_channel(reply).await
+        }
+    )*};
 }
 
 impl client::Handler for Handler {
@@ -163,6 +199,22 @@ impl client::Handler for Handler {
         Ok(())
     }
 
+    refuse_server_channels! {
+        server_channel_open_session();
+        server_channel_open_direct_tcpip(&str, u32, &str, u32);
+        server_channel_open_direct_streamlocal(&str);
+        server_channel_open_forwarded_tcpip(&str, u32, &str, u32);
+        server_channel_open_forwarded_streamlocal(&str);
+        server_channel_open_agent_forward();
+        server_channel_open_x11(&str, u32);
+        server_channel_open_unknown();
+    }
+
+    /// So that [`Self::server_channel_open_unknown`] counts and refuses it.
+    async fn should_accept_unknown_server_channel(&mut self, _: ChannelId, _: &str) -> bool {
+        true
+    }
+
     /// sshd's first message after the login. One for each use of authorized_keys, which russh does not report, and the response to the opening
     /// of the channel follow it. Where they are held back by then, the acknowledgement releases them together.
     async fn openssh_ext_host_keys_announced(
@@ -193,6 +245,9 @@ impl client::Handler for Handler {
             DisconnectReason::Error(HandlerError::Ssh(error)) => End::Failed(error),
             // Another host key in a rekey.
             DisconnectReason::Error(HandlerError::HostKey(refusal)) => End::Disconnected(refusal.to_string()),
+            DisconnectReason::Error(HandlerError::ServerOpensChannels(count)) => {
+                End::ServerOpensChannels(count)
+            }
         };
         self.observed.seen.lock().end = Some(end);
         self.observed.ended.cancel();

@@ -147,6 +147,9 @@ impl Session {
                 let cause = failure::of_handshake(&error, &session.limits, &session.transcript.first());
                 return Err(session.failure(Phase::Handshake, cause).await);
             }
+            Ok(Err(HandlerError::ServerOpensChannels(count))) => {
+                return Err(session.failure(Phase::Handshake, Cause::ServerOpensChannels(count)).await);
+            }
             Err(_) => {
                 let cause = failure::of_silence(limit, &session.transcript.first());
                 return Err(session.failure(Phase::Handshake, cause).await);

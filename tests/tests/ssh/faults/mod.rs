@@ -12,6 +12,7 @@
 //! | endless line | `handshake::endless_line_is_reported` |
 //! | garbage after the banner; close after it; close before it | `handshake::garbage_after_banner_is_reported`, `::close_after_banner_is_reported`, `::close_before_banner_is_reported` |
 //! | MaxStartups, PerSourcePenalties | `handshake::max_startups_text_is_reported`, `::login_not_allowed_at_this_time_is_reported`, `::max_startups_of_sshd_is_retryable` |
+//! | server opens channels | `server_channels::*` |
 //! | no common algorithm | `handshake::no_common_algorithm_is_reported` |
 //! | host key changed, unknown, revoked, different from the pinned one; known_hosts with an unknown marker | `host_key::*` |
 //! | host known with another key type | `trust::*`: that type is negotiated |
