@@ -25,3 +25,4 @@ mod wrapper;
 pub(crate) use connection::cause;
 pub use connection::explain;
 pub(crate) use diagnostic::Explained;
+pub(crate) use wrapper::UNVERIFIED_PEER;

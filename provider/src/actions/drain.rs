@@ -18,7 +18,7 @@ use crate::{
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{Explained, action, health},
+    explain::{Explained, UNVERIFIED_PEER, action, health},
     fleet::{
         self,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy},
@@ -61,13 +61,16 @@ impl Drain {
     ) -> Result<Vec<Explained>, Explained> {
         let client = manager.client(key, known).map_err(|problem| health::invalid_manager(key, &problem))?;
         let draining = Draining { shared: &self.shared, known, name: key, client: &client, options };
+        let peer =
+            if client.has_protected_address() { String::new() } else { format!(" ({UNVERIFIED_PEER})") };
         match draining.run(&board.watch(key, client.clone()), policy, &call().stop).await {
             Ok(Drained::Ended(ended)) => {
-                board.finished(key, &end(&ended));
+                board.finished(key, &format!("{}{peer}", end(&ended)));
                 Ok(action::drained(key, &ended, policy))
             }
             Ok(Drained::InProgress(started)) => {
-                board.finished(key, "the shutdown is in progress, and this action does not wait for its end");
+                let text = "the shutdown is in progress, and this action does not wait for its end";
+                board.finished(key, &format!("{text}{peer}"));
                 Ok(started.no_callback.iter().map(|why| action::no_callback(key, why)).collect())
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {

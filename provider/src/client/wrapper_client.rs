@@ -78,6 +78,11 @@ impl WrapperClient {
         self.shared.connector.identity(&self.shared.target)
     }
 
+    /// Whether the kernel protects the address of the wrapper, so that no other user of the host can respond there.
+    pub(crate) fn has_protected_address(&self) -> bool {
+        self.shared.target.wrapper_address.is_protected()
+    }
+
     /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.
     fn api(&self) -> Option<Api> {
         *self.shared.api.lock()

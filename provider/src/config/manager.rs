@@ -103,6 +103,13 @@ impl RunnerManagerArgs {
         Some(identity(&host, &wrapper, selectors, values.each_ref().map(Option::as_deref)))
     }
 
+    /// Whether the kernel protects the address of the wrapper.
+    pub(crate) fn has_protected_address(&self) -> bool {
+        let address =
+            self.wrapper_address.as_ref_option().and_then(|text| text.parse::<WrapperAddress>().ok());
+        address.is_some_and(|address| address.is_protected())
+    }
+
     /// Its identity where no provider block is known.
     pub(crate) fn addresses(&self) -> Option<String> {
         self.identity(Selectors::default())

@@ -27,7 +27,7 @@ pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Expl
             Code::Refused,
             "Forwarding is not supported",
             format!("{connected}, but the SSH server does not support connections to {target}{text}."),
-            "Configure the wrapper to listen on `tcp://127.0.0.1:PORT`, or use the OpenSSH server.",
+            "Use the OpenSSH server, or set `ssh_command` with `grit-wrapper dial-stdio`, which needs no forwarding.",
         ),
         ChannelRefusal::ResourceShortage => Explained::new(
             Code::ConnectFailed,

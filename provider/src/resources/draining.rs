@@ -9,10 +9,13 @@ use crate::{
     client::{Wrapper, WrapperClient},
     config::{drain::DrainOptions, provider_block::Configured},
     duration::human,
-    explain::drain::{self, Subject},
+    explain::{
+        UNVERIFIED_PEER,
+        drain::{self, Subject},
+    },
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
-        drain::{DrainPolicy, Ended, Mode, NotDrained, Outcome, StartedBy},
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Outcome, StartedBy},
     },
     log_key as key,
     mutex::Mutex,
@@ -70,6 +73,11 @@ impl Draining<'_> {
             && outcome.as_ref().map_or_else(NotDrained::may_be_requested, |_| true)
         {
             in_progress.keep_counted();
+        }
+        if !client.has_protected_address()
+            && matches!(outcome, Ok(Drained::Ended(_) | Drained::InProgress(_)))
+        {
+            tracing::warn!({ key::MANAGER } = name, "evidence of the drain was received {}", UNVERIFIED_PEER);
         }
         outcome
     }

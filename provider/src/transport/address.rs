@@ -69,6 +69,14 @@ pub enum WrapperAddress {
     Tcp(HostPort),
 }
 
+impl WrapperAddress {
+    /// Whether the kernel protects the address: the permissions of a directory decide who can create a socket in it, but any user of the host
+    /// can bind a TCP port.
+    pub(crate) fn is_protected(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+}
+
 impl FromStr for WrapperAddress {
     type Err = AddressError;
 

@@ -144,6 +144,8 @@ fn create_waits_until_runners_exit_and_stores_evidence() {
             "{evidence}"
         );
         assert_eq!(evidence["drain_id"], state["id"]);
+        let wrapper = evidence["wrapper"].as_str().unwrap();
+        assert!(wrapper.starts_with("grit-wrapper ") && !wrapper.contains("not verified"), "{evidence}");
         assert!(evidence["verified_at"].as_str().unwrap().ends_with('Z'), "{evidence}");
         assert_eq!(old.signals(name), ["SIGQUIT"]);
     }

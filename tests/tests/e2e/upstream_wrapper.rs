@@ -286,7 +286,10 @@ fn upstream_shutdown_is_requested_once_in_two_runs() {
     let upstream = Upstream::new(Duration::ZERO, Duration::from_secs(5));
     let mut shutdown =
         json!({ "runner_managers": { "m1": manager(&instance, upstream.serve()) }, "wait": false });
-    let workspace = workspace(&lab, "grit_runner_shutdown", &shutdown);
+    let mut workspace = workspace(&lab, "grit_runner_shutdown", &shutdown);
+    let log = workspace.tmp().join("provider.log");
+    workspace.set_env("TF_LOG_PROVIDER", "WARN");
+    workspace.set_env("TF_LOG_PATH", &log);
     let evidence = |workspace: &Workspace| {
         let state = workspace.state().unwrap();
         state.at("grit_runner_shutdown.m1")[0].attributes["managers"]["m1"].clone()
@@ -300,6 +303,10 @@ fn upstream_shutdown_is_requested_once_in_two_runs() {
     assert_eq!(upstream.status(), i32::from(RunnerStatus::Stopped));
     assert_eq!(upstream.requests(), 1);
     let evidence = evidence(&workspace);
-    assert_eq!((&evidence["state"], &evidence["wrapper"]), (&json!("stopped"), &json!("upstream")));
+    let wrapper = json!("upstream (over TCP, peer not verified by the kernel)");
+    assert_eq!((&evidence["state"], &evidence["wrapper"]), (&json!("stopped"), &wrapper));
+    let log = std::fs::read_to_string(log).unwrap();
+    let warning = "evidence of the drain was received over TCP, peer not verified by the kernel";
+    assert_eq!(log.matches(warning).count(), 2, "for each shutdown: {log}");
     assert_eq!((&evidence["exit"], &evidence["drain_id"]), (&Json::Null, &Json::Null), "{evidence}");
 }

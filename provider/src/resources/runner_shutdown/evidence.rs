@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
+    explain::UNVERIFIED_PEER,
     schema::{Attributes, Value, attribute_map, computed_text},
 };
 
@@ -25,15 +26,15 @@ pub(super) struct Evidence {
 
 impl Evidence {
     /// The report of the wrapper that the process has exited.
-    pub(super) fn stopped(snapshot: &Snapshot, now: OffsetDateTime) -> Self {
-        Self { verified_at: optional_value(rfc3339(now)), ..Self::of(STOPPED, snapshot) }
+    pub(super) fn stopped(snapshot: &Snapshot, protected: bool, now: OffsetDateTime) -> Self {
+        Self { verified_at: optional_value(rfc3339(now)), ..Self::of(STOPPED, snapshot, protected) }
     }
 
     /// The shutdown is in progress.
-    pub(super) fn in_progress(snapshot: &Snapshot) -> Self {
+    pub(super) fn in_progress(snapshot: &Snapshot, protected: bool) -> Self {
         let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
         let forceful = drain.is_some_and(|drain| drain.forceful);
-        Self::of(if forceful { "terminating" } else { "draining" }, snapshot)
+        Self::of(if forceful { "terminating" } else { "draining" }, snapshot, protected)
     }
 
     /// The user confirmed that the host is gone.
@@ -41,17 +42,22 @@ impl Evidence {
         Self { state: Value::Value(ASSUMED_TERMINATED.to_owned()), ..Self::default() }
     }
 
-    fn of(state: &str, snapshot: &Snapshot) -> Self {
+    /// `protected`: the kernel protects the address of the wrapper.
+    fn of(state: &str, snapshot: &Snapshot, protected: bool) -> Self {
         let detail = snapshot.detail.as_deref();
         let drain = detail.and_then(|detail| detail.drain.as_ref());
         let exit = detail.and_then(|detail| detail.exit).map(|exit| exit.how.to_string());
         let outcome = drain.and_then(|drain| drain.outcome).map(|outcome| outcome.as_str().to_owned());
+        let mut wrapper = snapshot.wrapper();
+        if !protected {
+            wrapper.push_str(&format!(" ({UNVERIFIED_PEER})"));
+        }
         Self {
             state: Value::Value(state.to_owned()),
             exit: optional_value(exit),
             outcome: optional_value(outcome),
             drain_id: optional_value(drain.map(|drain| drain.id.clone())),
-            wrapper: Value::Value(snapshot.wrapper()),
+            wrapper: Value::Value(wrapper),
             verified_at: Value::Null,
         }
     }
@@ -72,7 +78,9 @@ impl Evidence {
                 "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `killed`, `failed`, `unknown` or \
                  `no_runner`.",
             drain_id: computed_text => "Identifier of the drain on the host.",
-            wrapper: computed_text => "`grit-wrapper` with its version, or `upstream`.",
+            wrapper: computed_text => &format!(
+                "`grit-wrapper` with its version, or `upstream`; with a `tcp://` address followed by `({UNVERIFIED_PEER})`."
+            ),
             verified_at: computed_text => "Time at which the exit was verified (RFC 3339, UTC).",
         }
     }

@@ -176,7 +176,7 @@ fn record<'a>(
         let found = match outcome {
             Ok(Drained::Ended(ended)) => {
                 report_end(diags, &key, &manager::at(&key), subject, &open.policy, &ended);
-                Evidence::stopped(&ended.snapshot, now)
+                Evidence::stopped(&ended.snapshot, open.manager.has_protected_address(), now)
             }
             Ok(Drained::InProgress(drain)) => {
                 if let Some(why) = &drain.no_callback {
@@ -184,7 +184,7 @@ fn record<'a>(
                         .warning(AttributePath::new("shutdown_callback"), diags);
                 }
                 tracing::info!({ log_key::MANAGER } = key, "shutdown in progress; not waiting for the exit");
-                Evidence::in_progress(&drain.snapshot)
+                Evidence::in_progress(&drain.snapshot, open.manager.has_protected_address())
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
