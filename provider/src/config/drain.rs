@@ -232,7 +232,9 @@ pub(crate) fn option_attributes() -> Attributes {
         ),
     };
     let callback = attribute_map! {
-        url: required_text => "URL that the wrapper sends the request to.",
+        url: required_text =>
+            "URL that the wrapper sends the request to. grit-wrapper refuses a loopback, link-local or metadata address unless its flag \
+             `--allow-callback` names the URL.",
         method: text => &format!("Any HTTP method. Default `{CALLBACK_METHOD}`."),
         headers: secret_map => "HTTP headers. **A resource stores them in the state.**",
     };

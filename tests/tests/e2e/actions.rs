@@ -197,11 +197,11 @@ fn drain_action_times_out_then_stops_forcefully() {
 fn drain_action_without_wait_returns_and_the_callback_is_sent() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
-    let (blue, host) = manager(&lab, "blue");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let callback = json!({
-        "url": format!("http://{}/drained", listener.local_addr().unwrap()), "method": "PUT", "headers": { "X-Token": "t-1" },
-    });
+    let url = format!("http://{}/drained", listener.local_addr().unwrap());
+    lab.cloud().allow_callback(&url);
+    let (blue, host) = manager(&lab, "blue");
+    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
     let workspace = workspace(&lab, &[&blue], &json!({ "wait": false, "shutdown_callback": callback }));
     let jobs = lab.queue().submit_held(1);
     poll::until("the job runs", PATIENCE, || match lab.queue().tally().running {

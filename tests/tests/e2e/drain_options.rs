@@ -128,6 +128,7 @@ fn callback_is_added_to_drain_begun_by_operator() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/joined", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
+    lab.cloud().allow_callback(&url);
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
     let jobs = lab.queue().submit_held(1);
@@ -150,6 +151,7 @@ fn callback_is_sent_for_already_stopped_runner() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/late", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
+    lab.cloud().allow_callback(&url);
     let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
     poll::until("the runner runs", PATIENCE, || host.runner_pid().ok_or("not yet"));
@@ -166,6 +168,7 @@ fn wrapper_sends_callback_after_runner_exit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
     let lab = Lab::start().unwrap();
+    lab.cloud().allow_callback(&url);
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
     let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": callback }));

@@ -113,6 +113,7 @@ impl Secrets {
 
         let called_back = Arc::default();
         let callback = answer(&called_back);
+        rollout.lab.cloud().allow_callback(&callback);
         let mut main = fs::read_to_string(rollout.workspace.root().join("main.tf")).unwrap();
         main = main.replace(
             "  mode           = var.drain.mode",

@@ -29,7 +29,10 @@ struct Retirement {
 impl Retirement {
     /// The runners of these hosts accept jobs.
     fn start(names: &[&str]) -> Self {
-        let lab = Lab::start().unwrap();
+        Self::start_in(Lab::start().unwrap(), names)
+    }
+
+    fn start_in(lab: Lab, names: &[&str]) -> Self {
         let instances: Vec<_> =
             names.iter().map(|name| lab.cloud().create(name, "19.2.0").unwrap().0).collect();
         for name in names {
@@ -301,7 +304,9 @@ fn manager_with_address_unknown_at_plan_is_shut_down() {
 fn each_wrapper_sends_the_callback() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/retired", listener.local_addr().unwrap());
-    let old = Retirement::start(&["m1", "m2"]);
+    let lab = Lab::start().unwrap();
+    lab.cloud().allow_callback(&url);
+    let old = Retirement::start_in(lab, &["m1", "m2"]);
     old.configure(
         &["m1", "m2"],
         &json!({ "shutdown_callback": { "url": url, "headers": { "X-Token": "t-1" } } }),

@@ -7,7 +7,8 @@ use tracing::level_filters::LevelFilter;
 
 use crate::{
     daemon::{
-        access::{Access, CallbackTarget, UserOrGroup},
+        access::{Access, UserOrGroup},
+        callback::{AllowedUrls, UrlPrefix},
         duration,
         health::{self, Level, Source},
         http::{self, Label, RemoteAccess},
@@ -66,9 +67,10 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
     pub allow_read: Vec<UserOrGroup>,
 
-    /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs are allowed.
+    /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs whose host does not have a loopback, link-local or
+    /// metadata address.
     #[arg(long, env = "GRIT_WRAPPER_ALLOW_CALLBACK", value_name = "URL", value_delimiter = ',')]
-    pub allow_callback: Vec<CallbackTarget>,
+    pub allow_callback: Vec<UrlPrefix>,
 
     /// Time between SIGTERM and SIGKILL in a forceful stop. SIGKILL is sent to the runner and all its processes. Default: 15s longer than
     /// `shutdown_timeout` in the runner's configuration, at least 45s.
@@ -248,11 +250,8 @@ impl Run {
                 control: self.http_allow_control,
                 labels: self.label.clone(),
             }),
-            access: Access::new(
-                self.allow_control.clone(),
-                self.allow_read.clone(),
-                self.allow_callback.clone(),
-            ),
+            access: Access::new(self.allow_control.clone(), self.allow_read.clone()),
+            callbacks: AllowedUrls::new(self.allow_callback.clone()),
             policy: self.policy(),
             drain_timeout: self.drain_timeout,
             state_file: self.state_file.clone(),

@@ -7,8 +7,9 @@ use tokio::{sync::watch::Receiver, time::timeout};
 use tracing::{error, info, warn};
 
 use super::{
-    access::{Access, CallbackRefused, Requester},
+    access::Requester,
     audit::Change,
+    callback::{AllowedUrls, CallbackRefused},
     health::{Health, Prober},
     status::{JobList, Status},
 };
@@ -30,7 +31,7 @@ pub struct Control {
     supervisor: Handle,
     health: Receiver<Health>,
     prober: Prober,
-    access: Access,
+    callbacks: AllowedUrls,
 }
 
 /// Why a request was rejected.
@@ -88,8 +89,8 @@ impl ControlError {
 }
 
 impl Control {
-    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, access: Access) -> Self {
-        Self { supervisor, health, prober, access }
+    pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, callbacks: AllowedUrls) -> Self {
+        Self { supervisor, health, prober, callbacks }
     }
 
     pub fn status(&self) -> Status {
@@ -128,7 +129,7 @@ impl Control {
             if stop.reason.chars().count() > MAX_REASON {
                 return Err(ControlError::invalid("reason", "expected at most 1000 characters"));
             }
-            stop.callbacks.iter().try_for_each(|callback| control.access.check_callback(callback))?;
+            stop.callbacks.iter().try_for_each(|callback| control.callbacks.check(callback))?;
             if !job_url.is_empty() {
                 control.refuse_self_drain(&job_url).await?;
             }

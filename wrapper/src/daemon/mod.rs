@@ -2,7 +2,7 @@
 
 pub mod access;
 pub(crate) mod audit;
-mod callback;
+pub mod callback;
 pub mod control;
 pub mod counters;
 pub(crate) mod duration;

@@ -141,7 +141,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     };
 
     let counters = Arc::new(Counters::default());
-    let callbacks = CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters));
+    let callbacks =
+        CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters), settings.callbacks.clone());
     let spawner = spawner(settings, command.clone(), state_file.as_deref());
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
     let counted = Arc::clone(&counters);
@@ -194,7 +195,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let prober = Prober::new(settings.health.clone());
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
-    let control = Control::new(supervisor.clone(), health, prober, settings.access.clone());
+    let control = Control::new(supervisor.clone(), health, prober, settings.callbacks.clone());
     if let Some(notifier) = notifier {
         // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
         let ready_when = if is_adopted { Level::None } else { settings.ready_when };

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use super::{access::Access, health, http, listen};
+use super::{access::Access, callback::AllowedUrls, health, http, listen};
 use crate::supervise::Policy;
 
 #[derive(Clone, Debug)]
@@ -13,6 +13,7 @@ pub struct Settings {
     pub grpc_rules: listen::Rules,
     pub http: Option<http::Settings>,
     pub access: Access,
+    pub callbacks: AllowedUrls,
     pub policy: Policy,
     /// The deadline of a drain that a signal requests.
     pub drain_timeout: Option<Duration>,

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::{
-        access::Access,
+        callback::AllowedUrls,
         health::{self, Health, Prober, Source},
     };
     use crate::supervise::{
@@ -242,7 +242,7 @@ mod tests {
             interval: health::Settings::INTERVAL,
         };
         let (_publish, health) = watch::channel(Health::default());
-        let control = Control::new(supervisor.clone(), health, Prober::new(settings), Access::default());
+        let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
         let _notifier = tokio::spawn(notifier.run(control, supervisor, Level::Process));
         let mut message = [0; 4096];
         let mut feeds = async || {

@@ -129,3 +129,29 @@ async fn disallowed_callback_url_rejects_the_drain() {
     assert_eq!(client.status().await.0, Status::Running);
     assert_eq!(wrapper.record(), "ready");
 }
+
+#[tokio::test]
+async fn callback_to_local_address_rejects_the_drain() {
+    let wrapper = ready(&["--http-listen=tcp://127.0.0.1:0", "--http-allow-control"]).await;
+    let mut client = wrapper.client().await;
+    for host in ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        let url = format!("http://{host}:9252/");
+        let callback = ShutdownCallback { url: url.clone(), ..ShutdownCallback::default() };
+        let refused = client.graceful_with(Some(callback)).await.unwrap_err();
+        let callback = Callback { url, ..Callback::default() };
+        let drain = DrainRequest { id: "d".to_owned(), callback: Some(callback), ..DrainRequest::default() };
+        let also_refused = wrapper.v1_client().await.drain(drain).await.unwrap_err();
+        for refused in [refused, also_refused] {
+            let message = refused.message();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{message}");
+            assert!(message.contains(&format!("callback: {host} is a loopback")), "{message}");
+            assert!(message.contains("--allow-callback"), "{message}");
+        }
+    }
+    let body = r#"{"id": "d", "callback": {"url": "http://metadata.google.internal/"}}"#;
+    let url = ready_at(&wrapper).await;
+    let (code, text) = ask(&url, "/drain", &["Content-Type: application/json"], Some(body)).await;
+    assert!(code == 403 && text.contains("--allow-callback"), "{code} {text}");
+    assert_eq!(client.status().await.0, Status::Running);
+    assert_eq!(wrapper.record(), "ready");
+}

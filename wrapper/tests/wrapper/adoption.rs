@@ -90,7 +90,9 @@ async fn drain_and_callback_survive_wrapper_kill() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/done", listener.local_addr().unwrap());
     let habits = ["--jobs-take", "5000"];
-    let first = ready(&habits).await;
+    let flags = ["--start-grace=0s", &format!("--allow-callback={url}")];
+    let mut first = Start::new().flags(&flags).child(&habits);
+    first.child_ready().await;
     let callback = ShutdownCallback {
         url,
         method: "POST".to_owned(),
@@ -102,7 +104,9 @@ async fn drain_and_callback_survive_wrapper_kill() {
     assert!(fs::read_to_string(&state).unwrap().contains("s3cret"), "the callback is not kept");
     assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
 
-    let second = killed_and_again(first, &habits).await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let second = Start::again(first.into_folder()).flags(&flags).child(&habits);
     let mut client = second.client().await;
     assert_eq!(client.status().await.0, Status::InShutdown);
     client.becomes(Status::Stopped).await;

@@ -75,6 +75,13 @@ impl Hook {
     }
 }
 
+impl Start {
+    /// Allows callbacks to these receivers, which listen on loopback.
+    pub(crate) fn allow(self, hooks: &[&Hook]) -> Self {
+        hooks.iter().fold(self, |start, hook| start.flags(&[&format!("--allow-callback={}", hook.url)]))
+    }
+}
+
 async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     heads: &Mutex<Vec<String>>,
@@ -94,14 +101,15 @@ async fn answer(
     stream.shutdown().await
 }
 
-fn callback(url: &str, method: &str, headers: &[(&str, &str)]) -> Option<ShutdownCallback> {
+pub(crate) fn callback(url: &str, method: &str, headers: &[(&str, &str)]) -> Option<ShutdownCallback> {
     let headers: HashMap<_, _> =
         headers.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
     Some(ShutdownCallback { url: url.to_owned(), method: method.to_owned(), headers })
 }
 
-async fn ready(habits: &[&str]) -> Wrapper {
-    let wrapper = Start::new().flags(&["--start-grace=0s", "--log-level=trace"]).child(habits);
+async fn ready(hooks: &[&Hook], habits: &[&str]) -> Wrapper {
+    let flags = ["--start-grace=0s", "--log-level=trace"];
+    let wrapper = Start::new().flags(&flags).allow(hooks).child(habits);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     wrapper
@@ -110,7 +118,7 @@ async fn ready(habits: &[&str]) -> Wrapper {
 #[tokio::test]
 async fn callback_method_and_headers_arrive_after_runner_exit() {
     let hook = Hook::new(&["204 No Content"]).await;
-    let wrapper = ready(&["--jobs-take", "300"]).await;
+    let wrapper = ready(&[&hook], &["--jobs-take", "300"]).await;
     let mut client = wrapper.client().await;
     let headers = [("Authorization", "Bearer s3cret"), ("X-Deployment", "v2")];
     client.graceful_with(callback(&hook.url, "PUT", &headers)).await.unwrap();
@@ -129,7 +137,8 @@ async fn callback_method_and_headers_arrive_after_runner_exit() {
 async fn empty_method_is_get_and_equal_callbacks_are_merged() {
     let hook = Hook::new(&["200 OK"]).await;
     let other = Hook::new(&["200 OK"]).await;
-    let wrapper = ready(&["--jobs-take", "200"]).await;
+    let late = Hook::new(&["200 OK"]).await;
+    let wrapper = ready(&[&hook, &other, &late], &["--jobs-take", "200"]).await;
     let mut client = wrapper.client().await;
     client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
     client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
@@ -140,7 +149,6 @@ async fn empty_method_is_get_and_equal_callbacks_are_merged() {
     assert!(other.called(1).await[0].starts_with("POST "));
 
     // A callback that is requested after the exit is sent as well, each once.
-    let late = Hook::new(&["200 OK"]).await;
     client.graceful_with(callback(&late.url, "", &[])).await.unwrap();
     client.graceful_with(callback(&hook.url, "", &[])).await.unwrap();
     late.called(1).await;
@@ -151,14 +159,15 @@ async fn empty_method_is_get_and_equal_callbacks_are_merged() {
 #[tokio::test]
 async fn callback_with_other_headers_replaces_the_earlier_one() {
     let hook = Hook::new(&["200 OK"]).await;
-    let mut wrapper = ready(&["--ignore-quit"]).await;
+    let mut wrapper = ready(&[&hook], &["--ignore-quit"]).await;
     let runner = wrapper.child_pid();
     for pipeline in 0..20 {
         // The upgrade is in the middle of the requests.
         if pipeline == 10 {
             wrapper.signal(Signal::USR1);
             wrapper.ended().await;
-            wrapper = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+            wrapper =
+                Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).allow(&[&hook]).child(&[]);
         }
         let headers = [("Job-Token", format!("s3cret-{pipeline}"))];
         let headers = headers.each_ref().map(|(name, token)| (*name, token.as_str()));
@@ -175,7 +184,7 @@ async fn callback_with_other_headers_replaces_the_earlier_one() {
 #[tokio::test]
 async fn callback_is_retried_after_5xx_but_not_after_4xx() {
     let shaky = Hook::new(&["503 Service Unavailable", "429 Too Many Requests", "200 OK"]).await;
-    let wrapper = ready(&[]).await;
+    let wrapper = ready(&[&shaky], &[]).await;
     wrapper.client().await.graceful_with(callback(&shaky.url, "POST", &[])).await.unwrap();
     shaky.called(3).await;
     wrapper.logged("shutdown callback succeeded").await;
@@ -184,7 +193,7 @@ async fn callback_is_retried_after_5xx_but_not_after_4xx() {
     let redirect: &'static str =
         Box::leak(format!("307 Temporary Redirect\r\nLocation: {}", elsewhere.url).into_boxed_str());
     let moved = Hook::new(Box::leak(Box::new([redirect]))).await;
-    let wrapper = ready(&[]).await;
+    let wrapper = ready(&[&moved, &elsewhere], &[]).await;
     wrapper.client().await.graceful_with(callback(&moved.url, "POST", &[])).await.unwrap();
     wrapper.logged("shutdown callback failed after all retries").await;
     assert_eq!((moved.heads().len(), elsewhere.heads().len()), (1, 0), "a redirect was followed");
@@ -193,7 +202,7 @@ async fn callback_is_retried_after_5xx_but_not_after_4xx() {
 #[tokio::test]
 async fn sigterm_waits_for_callback_before_exit() {
     let hook = Hook::new(&["500 Oops", "200 OK"]).await;
-    let mut wrapper = ready(&["--jobs-take", "300"]).await;
+    let mut wrapper = ready(&[&hook], &["--jobs-take", "300"]).await;
     wrapper.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
     wrapper.signal(Signal::TERM);
     assert_eq!(wrapper.ended().await.code(), Some(0));
@@ -202,7 +211,7 @@ async fn sigterm_waits_for_callback_before_exit() {
 
 #[tokio::test]
 async fn invalid_callback_rejects_the_drain() {
-    let wrapper = ready(&[]).await;
+    let wrapper = ready(&[], &[]).await;
     let mut client = wrapper.client().await;
     for bad in [
         callback("ftp://host/x", "", &[]),
@@ -250,10 +259,11 @@ async fn https_callback_uses_system_trust_store() {
         }
     });
 
+    let allow = format!("--allow-callback={url}");
     let folder = tempfile::tempdir().unwrap();
     let authority = folder.path().join("ca.pem");
     let trusting = Start::new()
-        .flags(&["--start-grace=0s"])
+        .flags(&["--start-grace=0s", &allow])
         .env("SSL_CERT_FILE", authority.to_str().unwrap())
         .env("SSL_CERT_DIR", folder.path().to_str().unwrap())
         .child(&[]);
@@ -269,7 +279,7 @@ async fn https_callback_uses_system_trust_store() {
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(&authority, pem(other.cert.der())).unwrap();
     let strict = Start::new()
-        .flags(&["--start-grace=0s"])
+        .flags(&["--start-grace=0s", &allow])
         .env("SSL_CERT_FILE", authority.to_str().unwrap())
         .child(&[]);
     let mut client = strict.client().await;
@@ -284,7 +294,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
     let state = first.read("w.sock.state");
     assert!(state.contains("s3cret"), "the callback is not kept: {state}");
     hook.up();
-    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).allow(&[hook]).child(&[]);
     second.logged("shutdown callback succeeded").await;
     assert_eq!(hook.heads().len(), 1);
     // It is removed from the state file, and not sent again.
@@ -299,7 +309,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
 #[tokio::test]
 async fn pending_callback_survives_start_and_kill() {
     let hook = Hook::down().await;
-    let mut first = ready(&[]).await;
+    let mut first = ready(&[&hook], &[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
     hook.called(1).await;
     first.client().await.becomes(Status::Stopped).await;
@@ -315,7 +325,7 @@ async fn pending_callback_survives_start_and_kill() {
 #[tokio::test]
 async fn pending_callbacks_are_sent_by_next_wrapper() {
     let hook = Hook::down().await;
-    let mut first = ready(&[]).await;
+    let mut first = ready(&[&hook], &[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
     first.client().await.becomes(Status::Stopped).await;
     hook.called(1).await;
@@ -330,7 +340,7 @@ async fn pending_callbacks_are_sent_by_next_wrapper() {
 #[tokio::test]
 async fn callbacks_interrupted_by_kill_are_sent_by_next_wrapper() {
     let hook = Hook::down().await;
-    let mut first = ready(&[]).await;
+    let mut first = ready(&[&hook], &[]).await;
     first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
     first.signal(Signal::TERM);
     hook.called(2).await;

@@ -6,6 +6,7 @@ use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
     daemon::{
         access::Access,
+        callback::AllowedUrls,
         control::Control,
         grpc::{self, Authorizer, Services, Upstream},
         health::{self, Health, Prober, Source},
@@ -66,7 +67,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         interval: health::Settings::INTERVAL,
     };
     let (_, health) = tokio::sync::watch::channel(Health::default());
-    let control = Control::new(supervisor.clone(), health, Prober::new(settings), Access::default());
+    let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
     let services = Services {
         upstream: Upstream::new(control, Authorizer::new(Access::default(), Arc::default())),
         v1: None,

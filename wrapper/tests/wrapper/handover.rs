@@ -16,11 +16,19 @@ use crate::{
 };
 
 fn start(folder: tempfile::TempDir, habits: &[&str]) -> Wrapper {
-    Start::again(folder).flags(&["--start-grace=0s"]).child(habits)
+    start_with(folder, &[], habits)
+}
+
+fn start_with(folder: tempfile::TempDir, hooks: &[&Hook], habits: &[&str]) -> Wrapper {
+    Start::again(folder).flags(&["--start-grace=0s"]).allow(hooks).child(habits)
 }
 
 async fn ready(habits: &[&str]) -> Wrapper {
-    let wrapper = start(tempfile::tempdir().unwrap(), habits);
+    ready_with(&[], habits).await
+}
+
+async fn ready_with(hooks: &[&Hook], habits: &[&str]) -> Wrapper {
+    let wrapper = start_with(tempfile::tempdir().unwrap(), hooks, habits);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     wrapper
@@ -56,12 +64,12 @@ async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
 async fn joined_drain_survives_wrapper_kill() {
     let hook = Hook::new(&["200 OK"]).await;
     let habits = ["--jobs-take", "4000"];
-    let first = ready(&habits).await;
+    let first = ready_with(&[&hook], &habits).await;
     first.signal(Signal::TERM);
     first.recorded("ready QUIT").await;
     let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
     first.client().await.graceful_with(Some(callback)).await.unwrap();
-    let second = start(killed(first).await, &habits);
+    let second = start_with(killed(first).await, &[&hook], &habits);
     second.client().await.becomes(Status::Stopped).await;
     hook.called(1).await;
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
@@ -82,7 +90,7 @@ async fn joined_drain_survives_wrapper_kill() {
 async fn completed_callback_is_not_repeated_by_next_wrapper() {
     let hook = Hook::new(&["200 OK"]).await;
     let other = Hook::new(&["200 OK"]).await;
-    let first = ready(&[]).await;
+    let first = ready_with(&[&hook, &other], &[]).await;
     let callback =
         |hook: &Hook| Some(ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() });
     first.client().await.graceful_with(callback(&hook)).await.unwrap();
@@ -92,7 +100,7 @@ async fn completed_callback_is_not_repeated_by_next_wrapper() {
         if state.contains("\"callbacks\":[]") { Ok(()) } else { Err(state) }
     })
     .await;
-    let second = start(killed(first).await, &[]);
+    let second = start_with(killed(first).await, &[&hook, &other], &[]);
     // Sent after the remaining callbacks.
     second.client().await.graceful_with(callback(&other)).await.unwrap();
     other.called(1).await;
@@ -227,7 +235,7 @@ async fn drain_continues_after_wrapper_upgrade() {
     let hook = Hook::new(&["200 OK"]).await;
     // Longer than the upgrade on a busy machine.
     let habits = ["--jobs-take", "6000"];
-    let mut first = ready(&habits).await;
+    let mut first = ready_with(&[&hook], &habits).await;
     let runner = first.child_pid();
     let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
     first.client().await.graceful_with(Some(callback)).await.unwrap();
@@ -235,7 +243,7 @@ async fn drain_continues_after_wrapper_upgrade() {
     first.signal(Signal::USR1);
     assert_eq!(first.ended().await.code(), Some(0));
     assert!(is_alive(runner));
-    let second = start(first.into_folder(), &habits);
+    let second = start_with(first.into_folder(), &[&hook], &habits);
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.pid), (State::Draining, Some(runner)));
     assert_eq!(hook.heads(), [""; 0], "called before the runner has ended");

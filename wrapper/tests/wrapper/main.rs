@@ -11,6 +11,7 @@ mod access;
 mod adoption;
 mod blocked_io;
 mod callback;
+mod callback_receiver;
 mod cleanup_limit;
 mod contract;
 mod control;

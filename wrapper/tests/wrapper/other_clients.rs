@@ -30,8 +30,9 @@ fn response_of(status: Status) -> (i64, String) {
     (i64::from(i32::from(status)), String::new())
 }
 
-async fn wrapper(habits: &[&str]) -> (Wrapper, [String; 2]) {
-    let wrapper = Start::new().flags(&["--grpc-listen=tcp://localhost:0", "--start-grace=0s"]).child(habits);
+async fn wrapper(flags: &[&str], habits: &[&str]) -> (Wrapper, [String; 2]) {
+    let always = ["--grpc-listen=tcp://localhost:0", "--start-grace=0s"];
+    let wrapper = Start::new().flags(&always).flags(flags).child(habits);
     wrapper.child_ready().await;
     let unix = format!("unix:{}", wrapper.path("w.sock").display());
     let bound = wrapper.read("log").lines().find_map(|line| {
@@ -44,10 +45,12 @@ async fn wrapper(habits: &[&str]) -> (Wrapper, [String; 2]) {
 #[tokio::test]
 async fn c_core_client_calls_and_callback_work() {
     for listener in [0, 1] {
-        let (wrapper, targets) = wrapper(&["--jobs-take", "700"]).await;
-        let target = &targets[listener];
         let hook = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let graceful = format!("InitGracefulShutdown=http://{}/done", hook.local_addr().unwrap());
+        let url = format!("http://{}/done", hook.local_addr().unwrap());
+        let allow = format!("--allow-callback={url}");
+        let (wrapper, targets) = wrapper(&[&allow], &["--jobs-take", "700"]).await;
+        let target = &targets[listener];
+        let graceful = format!("InitGracefulShutdown={url}");
         let answers = calls(target, "", &["CheckStatus", &graceful, "CheckStatus"]);
         assert_eq!(
             answers,
@@ -65,7 +68,7 @@ async fn c_core_client_calls_and_callback_work() {
 
 #[tokio::test]
 async fn c_core_client_forceful_shutdown_works() {
-    let (wrapper, [unix, tcp]) = wrapper(&["--term-takes", "700", "--code", "3"]).await;
+    let (wrapper, [unix, tcp]) = wrapper(&[], &["--term-takes", "700", "--code", "3"]).await;
     assert_eq!(calls(&unix, "", &["InitForcefulShutdown"]), [response_of(Status::InShutdown)]);
     eventually("the runner has ended", async || {
         let answers = calls(&tcp, "", &["CheckStatus"]);
@@ -79,7 +82,7 @@ async fn c_core_client_forceful_shutdown_works() {
 /// The authorities that clients send for a server without a name.
 #[tokio::test]
 async fn any_authority_is_accepted() {
-    let (_wrapper, targets) = wrapper(&[]).await;
+    let (_wrapper, targets) = wrapper(&[], &[]).await;
     for authority in [
         // grpc-go for `unix:`, and since 1.57 for addresses that a custom dialer receives, as in upstream's client for `tcp:`.
         "localhost",

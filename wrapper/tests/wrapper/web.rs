@@ -97,15 +97,16 @@ fn has(page: &str, lines: &[&str]) {
 
 #[tokio::test]
 async fn metrics_have_labels_refusals_and_callbacks() {
-    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", "--label=shard=a\"b"];
+    // No process listens there, and the wrapper retries.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let allow = format!("--allow-callback=http://{free}/");
+    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", "--label=shard=a\"b", &allow];
     let (wrapper, url) = ready(&lists).await;
     let log = wrapper.read("log");
     let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0") && !line.contains("HTTP")).unwrap();
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let mut tcp = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     tcp.graceful_with(None).await.unwrap_err();
-    // No process listens there, and the wrapper retries.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let callback = ShutdownCallback { url: format!("http://{free}/"), ..ShutdownCallback::default() };
     wrapper.client().await.graceful_with(Some(callback)).await.unwrap();
     wrapper.logged("shutdown callback failed").await;

@@ -7,11 +7,8 @@ mod accounts;
 
 use std::{fmt, net::SocketAddr};
 
-use thiserror::Error;
-
 pub use self::accounts::{UnknownAccount, UserOrGroup};
 pub(crate) use self::accounts::{group_id, group_name, user_id, user_name};
-use crate::supervise::callback::Callback;
 
 /// The sender of a request, as reported by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +99,11 @@ impl Rights {
 pub struct Access {
     control: Vec<UserOrGroup>,
     read: Vec<UserOrGroup>,
-    callbacks: Vec<CallbackTarget>,
 }
 
-/// The callback's URL is not allowed.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("its URL does not match any --allow-callback prefix")]
-pub struct CallbackRefused;
-
 impl Access {
-    pub fn new(control: Vec<UserOrGroup>, read: Vec<UserOrGroup>, callbacks: Vec<CallbackTarget>) -> Self {
-        Self { control, read, callbacks }
+    pub fn new(control: Vec<UserOrGroup>, read: Vec<UserOrGroup>) -> Self {
+        Self { control, read }
     }
 
     /// Rights of the sender of a request.
@@ -140,14 +131,6 @@ impl Access {
         if self.is_listed() { Rights::Read } else { Rights::Control }
     }
 
-    /// Checks the URL of a callback.
-    /// Fails if there is a list, and the URL matches no entry.
-    pub fn check_callback(&self, callback: &Callback) -> Result<(), CallbackRefused> {
-        let allowed =
-            self.callbacks.is_empty() || self.callbacks.iter().any(|target| callback.is_under(&target.0));
-        if allowed { Ok(()) } else { Err(CallbackRefused) }
-    }
-
     fn is_listed(&self) -> bool {
         !self.control.is_empty() || !self.read.is_empty()
     }
@@ -158,30 +141,8 @@ pub(crate) fn is_privileged(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// An allowed URL prefix of callbacks: scheme, host, port, and the beginning of the path.
-#[derive(Clone, PartialEq, Eq)]
-pub struct CallbackTarget(Callback);
-
-impl std::str::FromStr for CallbackTarget {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Callback::new(text, "", &std::collections::HashMap::new())
-            .map(Self)
-            .map_err(|_| "expected a URL prefix, such as https://ci.example.com/hooks/".to_owned())
-    }
-}
-
-impl fmt::Debug for CallbackTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.target())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
     fn who(text: &str) -> Vec<UserOrGroup> {
@@ -193,54 +154,14 @@ mod tests {
         let open = Access::default();
         assert_eq!(open.of_user(4242, 4242), Rights::Control);
         assert_eq!(open.of_unknown_user(), Rights::Control);
-        let listed = Access::new(who("4242"), who("@4300"), Vec::new());
+        let listed = Access::new(who("4242"), who("@4300"));
         assert_eq!(listed.of_user(4242, 1), Rights::Control);
         assert_eq!(listed.of_user(4243, 4300), Rights::Read);
         assert_eq!(listed.of_user(4243, 4301), Rights::Nothing);
         assert_eq!(listed.of_user(0, 0), Rights::Control);
         assert_eq!(listed.of_unknown_user(), Rights::Read);
-        let readers = Access::new(Vec::new(), who("4300"), Vec::new());
+        let readers = Access::new(Vec::new(), who("4300"));
         assert_eq!(readers.of_user(4242, 1), Rights::Nothing, "a list of readers leaves nobody else");
-    }
-
-    #[test]
-    fn callback_allow_list_matches_url_prefix() {
-        let allowed = ["https://ci.example/hooks/".parse().unwrap()];
-        let access = Access::new(Vec::new(), Vec::new(), allowed.to_vec());
-        for (url, may) in [
-            ("https://ci.example/hooks/7?x=y", true),
-            ("https://CI.example:443/hooks/7", true),
-            ("https://ci.example/hooks/../admin", false),
-            ("https://ci.example/hooks/%2e%2E/admin", false),
-            ("https://ci.example/hooks/..%2fadmin", false),
-            ("https://ci.example/hooks/%2E%2e%2Fadmin", false),
-            ("https://ci.example/hooks/..%5Cadmin", false),
-            ("https://ci.example/hooks/..;/admin", false),
-            ("https://ci.example/hooks/a..b/...", true),
-            ("https://ci.example/hooksy", false),
-            ("https://ci.example:8443/hooks/7", false),
-            ("http://ci.example/hooks/7", false),
-            ("https://ci.example.evil/hooks/7", false),
-            ("https://ci.example@evil/hooks/7", false),
-            ("https://ci.example:443@evil/hooks/7", false),
-            ("https://u:p@ci.example/hooks/7", true),
-            ("https://ci.example./hooks/7", false),
-            ("https://[::1]/hooks/7", false),
-        ] {
-            let callback = Callback::new(url, "", &HashMap::new()).unwrap();
-            assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
-            assert!(Access::default().check_callback(&callback).is_ok());
-        }
-        let access = Access::new(Vec::new(), Vec::new(), vec!["http://[::1]:8080".parse().unwrap()]);
-        for (url, may) in [
-            ("http://[::1]:8080/any/7", true),
-            ("http://[::1]/any/7", false),
-            ("http://[::2]:8080/", false),
-            ("http://127.0.0.1:8080/", false),
-        ] {
-            let callback = Callback::new(url, "", &HashMap::new()).unwrap();
-            assert_eq!(access.check_callback(&callback).is_ok(), may, "{url}");
-        }
     }
 
     #[test]

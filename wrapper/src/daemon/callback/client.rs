@@ -1,6 +1,6 @@
 //! One attempt to send a callback.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error as StdError, iter::successors, net::SocketAddr, sync::Arc, time::Duration, vec};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http_body_util::Empty;
@@ -11,18 +11,27 @@ use hyper::{
     header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT},
     http::uri::PathAndQuery,
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::connect::{
+        HttpConnector,
+        dns::{GaiResolver, Name},
+    },
+    rt::TokioIo,
+};
 use percent_encoding::percent_decode_str;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
-use tokio::{task::spawn_blocking, time::timeout};
-use tower::{BoxError, ServiceExt as _};
+use tokio::{net::TcpStream, task::spawn_blocking, time::timeout};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
+use super::allowed::{AllowedUrls, CallbackRefused};
 use crate::supervise::callback::Callback;
 
 #[derive(Debug, Error)]
 pub(super) enum RequestError {
+    #[error(transparent)]
+    Refused(#[from] CallbackRefused),
     #[error("the URL uses https, but no CA certificates could be read on this host")]
     NoAuthorities,
     #[error("cannot set up TLS")]
@@ -43,14 +52,18 @@ impl RequestError {
     /// Whether another attempt may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Timeout(_) | Self::Connect(_) | Self::Request(_) => true,
+            Self::Timeout(_) | Self::Request(_) => true,
+            Self::Connect(error) => {
+                let mut causes = successors(Some(error.as_ref() as &dyn StdError), |&error| error.source());
+                !causes.any(|cause| cause.is::<CallbackRefused>())
+            }
             // The file may just be replaced by an upgrade, or its file system not be mounted yet.
             Self::NoAuthorities => true,
             Self::Status(status) => {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
             }
-            Self::Tls(_) | Self::Build(_) => false,
+            Self::Refused(_) | Self::Tls(_) | Self::Build(_) => false,
         }
     }
 }
@@ -58,11 +71,17 @@ impl RequestError {
 /// Sends the request once, over a new connection, and waits for the response headers. Any 2xx status is a success.
 ///
 /// Dropping the future cancels the attempt.
-pub(super) async fn attempt(callback: &Callback, limit: Duration) -> Result<StatusCode, RequestError> {
-    timeout(limit, send(callback)).await.map_err(|_| RequestError::Timeout(limit))?
+pub(super) async fn attempt(
+    callback: &Callback,
+    limit: Duration,
+    allowed: &AllowedUrls,
+) -> Result<StatusCode, RequestError> {
+    timeout(limit, send(callback, allowed)).await.map_err(|_| RequestError::Timeout(limit))?
 }
 
-async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
+async fn send(callback: &Callback, allowed: &AllowedUrls) -> Result<StatusCode, RequestError> {
+    // The callback may be one of an earlier wrapper.
+    allowed.check(callback)?;
     let uri = callback.uri();
     let mut request = Request::builder().method(callback.method().clone()).uri(origin_form(uri));
     if let Some(headers) = request.headers_mut() {
@@ -77,7 +96,7 @@ async fn send(callback: &Callback) -> Result<StatusCode, RequestError> {
         }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
-    let stream = connector(callback).await?.oneshot(uri.clone()).await.map_err(RequestError::Connect)?;
+    let stream = connect(callback, allowed).await?;
     let (mut requests, connection) = handshake(stream).await.map_err(RequestError::Request)?;
     // It ends when `requests` is dropped. Its error is that of the request.
     tokio::spawn(connection);
@@ -118,8 +137,13 @@ fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
     Some(value)
 }
 
+/// Connects to the host of the URL, at an address that is allowed.
+///
 /// The host's CA certificates are read for each attempt, so that an idle wrapper does not keep them in memory.
-async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>, RequestError> {
+async fn connect(
+    callback: &Callback,
+    allowed: &AllowedUrls,
+) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, RequestError> {
     let mut authorities = RootCertStore::empty();
     if callback.uri().scheme_str() == Some("https") {
         // Reads files, which may be slow.
@@ -136,7 +160,24 @@ async fn connector(callback: &Callback) -> Result<HttpsConnector<HttpConnector>,
         .map_err(RequestError::Tls)?
         .with_root_certificates(authorities)
         .with_no_client_auth();
-    Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
+    let allowed = allowed.clone();
+    let mut tcp = HttpConnector::new_with_resolver(service_fn(move |name| resolve(name, allowed.clone())));
+    tcp.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    connector.oneshot(callback.uri().clone()).await.map_err(RequestError::Connect)
+}
+
+/// The addresses of a host name, if all of them are allowed.
+async fn resolve(name: Name, allowed: AllowedUrls) -> Result<vec::IntoIter<SocketAddr>, BoxError> {
+    let addresses: Vec<_> = GaiResolver::new().oneshot(name.clone()).await?.collect();
+    for address in &addresses {
+        allowed.check_address(name.as_str(), address.ip())?;
+    }
+    Ok(addresses.into_iter())
 }
 
 #[cfg(test)]

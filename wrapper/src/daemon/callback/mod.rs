@@ -1,5 +1,6 @@
 //! Sends callbacks, with retries, in the background. Only the exit of the wrapper waits for them.
 
+mod allowed;
 mod client;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -11,6 +12,8 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+pub(crate) use self::allowed::CallbackRefused;
+pub use self::allowed::{AllowedUrls, UrlPrefix};
 use super::counters::{CallbackResult, Counters};
 use crate::supervise::callback::Callback;
 use crate::supervise::log_key as key;
@@ -33,31 +36,33 @@ const RETRY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct CallbackSender {
     runtime: Handle,
     counters: Arc<Counters>,
+    allowed: AllowedUrls,
 }
 
 impl CallbackSender {
     /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
-    pub(super) fn new(runtime: Handle, counters: Arc<Counters>) -> Self {
-        Self { runtime, counters }
+    pub(super) fn new(runtime: Handle, counters: Arc<Counters>, allowed: AllowedUrls) -> Self {
+        Self { runtime, counters, allowed }
     }
 }
 
 impl Callbacks for CallbackSender {
     fn send(&mut self, callback: Callback, since: Instant, completion: Completion) {
-        let counters = Arc::clone(&self.counters);
+        let Self { counters, allowed, .. } = self.clone();
         self.runtime.spawn(async move {
-            send_with_retries(callback, since, &counters).await;
+            send_with_retries(callback, since, &counters, &allowed).await;
             completion.report().await;
         });
     }
 }
 
 /// Sends the callback until it succeeds or further retries are useless, and logs the result. It was due at `since`.
-async fn send_with_retries(callback: Callback, since: Instant, counters: &Counters) {
+async fn send_with_retries(callback: Callback, since: Instant, counters: &Counters, allowed: &AllowedUrls) {
     let mut pause = FIRST_DELAY;
     for attempt in 1_u32.. {
         // A panic in one attempt must not end the wrapper: the next wrapper would panic as well.
-        let result = AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT)).catch_unwind().await;
+        let result =
+            AssertUnwindSafe(client::attempt(&callback, ATTEMPT_LIMIT, allowed)).catch_unwind().await;
         let (cause, is_transient) = match result {
             Ok(Ok(status)) => {
                 counters.attempts[CallbackResult::Success as usize].add();
@@ -109,8 +114,11 @@ mod tests {
     use super::*;
     use crate::daemon::counters::Counter;
 
-    fn to(address: std::net::SocketAddr) -> Callback {
-        Callback::new(&format!("http://{address}/"), "POST", &HashMap::new()).unwrap()
+    /// A callback to a local receiver, and the list that allows it.
+    fn to(receiver: &TcpListener) -> (Callback, AllowedUrls) {
+        let url = format!("http://{}/", receiver.local_addr().unwrap());
+        let allowed = AllowedUrls::new(vec![url.parse().unwrap()]);
+        (Callback::new(&url, "POST", &HashMap::new()).unwrap(), allowed)
     }
 
     /// The clock is paused and advances from timer to timer, so the test takes no time.
@@ -118,8 +126,8 @@ mod tests {
     async fn callback_to_silent_server_is_retried_for_one_day() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
-        let counters = Counters::default();
-        send_with_retries(to(silent.local_addr().unwrap()), begin, &counters).await;
+        let (counters, (callback, allowed)) = (Counters::default(), to(&silent));
+        send_with_retries(callback, begin, &counters, &allowed).await;
         let [success, retry, given_up] = counters.attempts.each_ref().map(Counter::get);
         assert_eq!((success, given_up), (0, 1));
         // Each attempt takes ten seconds, and the delays grow to five minutes.
@@ -132,10 +140,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn overdue_callback_is_attempted_once_more() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let counters = Counters::default();
+        let (counters, (callback, allowed)) = (Counters::default(), to(&silent));
         tokio::time::advance(RETRY_PERIOD).await;
         let since = Instant::now().checked_sub(RETRY_PERIOD).unwrap();
-        send_with_retries(to(silent.local_addr().unwrap()), since, &counters).await;
+        send_with_retries(callback, since, &counters, &allowed).await;
         assert_eq!(counters.attempts.each_ref().map(Counter::get), [0, 0, 1]);
+    }
+    /// As one of a state file, whose wrapper had other flags; and one whose host has a local address.
+    #[tokio::test(start_paused = true)]
+    async fn callback_to_local_address_is_not_sent() {
+        let receiver = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        // A resolver of names accepts the last two forms.
+        for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "localhost", "127.1", "2130706433"] {
+            let callback = Callback::new(&format!("http://{host}:{port}/"), "", &HashMap::new()).unwrap();
+            let counters = Counters::default();
+            send_with_retries(callback, Instant::now(), &counters, &AllowedUrls::default()).await;
+            assert_eq!(counters.attempts.each_ref().map(Counter::get), [0, 0, 1], "{host}");
+            let connected = tokio::time::timeout(Duration::from_secs(1), receiver.accept()).await;
+            assert!(connected.is_err(), "{host}");
+        }
     }
 }
