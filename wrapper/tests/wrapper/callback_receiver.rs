@@ -1,6 +1,7 @@
-//! Receivers of callbacks that the wrapper must not reach.
+//! Receivers of callbacks that the wrapper must not reach, and hostile ones.
 
 use grit_testkit::not_covered;
+use tokio::{io::AsyncWriteExt, net::TcpListener};
 
 use crate::{
     callback::{Hook, callback},
@@ -56,4 +57,24 @@ async fn name_of_local_address_is_refused_when_sent() {
     assert!(!wrapper.read("log").contains("retrying"), "{}", wrapper.read("log"));
     let heads = hook.heads();
     assert!(heads.len() == 1 && heads[0].starts_with("PUT "), "{heads:?}");
+}
+
+/// A hostile receiver could keep a core busy for the whole time of each attempt.
+#[tokio::test]
+async fn endless_informational_responses_end_the_attempt() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let allow = format!("--allow-callback={url}");
+    let wrapper = Start::new().flags(&["--start-grace=0s", &allow]).child(&[]);
+    wrapper.child_ready().await;
+    wrapper.client().await.graceful_with(callback(&url, "POST", &[])).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let responses = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+    let mut sent = 0;
+    while stream.write_all(responses.as_bytes()).await.is_ok() {
+        sent += responses.len();
+        // More than the buffers of both sockets.
+        assert!(sent < 64 << 20, "{sent} bytes in one attempt");
+    }
+    wrapper.logged("shutdown callback failed; retrying").await;
 }

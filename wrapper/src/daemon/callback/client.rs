@@ -22,11 +22,19 @@ use hyper_util::{
 use percent_encoding::percent_decode_str;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
-use tokio::{net::TcpStream, task::spawn_blocking, time::timeout};
+use tokio::{
+    io::{AsyncReadExt as _, join, split},
+    net::TcpStream,
+    task::spawn_blocking,
+    time::timeout,
+};
 use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::allowed::{AllowedUrls, CallbackRefused};
 use crate::supervise::callback::Callback;
+
+/// The response that is read. Only its head is used, and a hostile receiver may send 1xx responses indefinitely.
+const MAX_RESPONSE: u64 = 64 * 1024;
 
 #[derive(Debug, Error)]
 pub(super) enum RequestError {
@@ -96,7 +104,8 @@ async fn send(callback: &Callback, allowed: &AllowedUrls) -> Result<StatusCode, 
         }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
-    let stream = connect(callback, allowed).await?;
+    let (response, sent) = split(TokioIo::new(connect(callback, allowed).await?));
+    let stream = TokioIo::new(join(response.take(MAX_RESPONSE), sent));
     let (mut requests, connection) = handshake(stream).await.map_err(RequestError::Request)?;
     // It ends when `requests` is dropped. Its error is that of the request.
     tokio::spawn(connection);
