@@ -1,6 +1,7 @@
 //! The harness of the end-to-end tests and the demo: real peers, and stand-ins for peers that are not available.
 
 pub mod bench;
+pub mod cloud_init;
 pub mod dashboard;
 pub mod debian;
 pub mod dist;

@@ -11,7 +11,7 @@ locals {
     boot_verify_timeout = var.boot_verify_timeout
   })
 
-  # The deploy user can reach the socket of the wrapper, and nothing else.
+  # The sshd configuration below restricts the deploy user. These options prevent commands if sshd does not read that file.
   restrictions = "restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\""
 
   http_listen = var.metrics == null ? null : { host = "tcp://127.0.0.1:9253", network = "tcp://0.0.0.0:9253" }[var.metrics]
@@ -38,6 +38,7 @@ locals {
       },
     ]
 
+    # Before the users are created.
     write_files = [
       {
         path        = "/var/lib/grit/config.toml"
@@ -66,6 +67,12 @@ locals {
           Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
           ${local.http_listen == null ? "" : "Environment=GRIT_WRAPPER_HTTP_LISTEN=${local.http_listen}"}
         EOT
+      },
+      {
+        # The deploy user can open the socket of the wrapper, and nothing else. Options of a key cannot deny listeners on unix sockets.
+        path        = "/etc/ssh/sshd_config.d/grit-deploy-user.conf"
+        permissions = "0644"
+        content     = templatefile("${path.module}/templates/deploy-forwarding.conf.tftpl", { deploy_user = var.deploy_user })
       },
     ]
 

@@ -153,12 +153,12 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     (
         "docs/guides/security.md",
         &[
-            ("restrict,port-forwarding", Test(SSH_RECIPES)),
-            ("restrict,command", Test(SSH_RECIPES)),
             (
                 "ln -s /usr/share/grit-wrapper",
                 Unchecked("docs/guides/hosts.md has the same command, and its test"),
             ),
+            ("restrict,port-forwarding", Test(SSH_RECIPES)),
+            ("restrict,command", Test(SSH_RECIPES)),
         ],
     ),
     (

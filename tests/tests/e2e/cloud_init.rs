@@ -1,17 +1,14 @@
 //! The user data of the module `cloud-init`: valid by cloud-init's schema, and executed by cloud-init on a booted system.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::PathBuf, process::Command};
 
 use grit_tests::{
+    cloud_init::{document, user_data},
     debian::{both, machine::Machine},
     ssh_server::KeyPair,
-    terraform::{Workspace, built},
+    terraform::built,
 };
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::{
     systemd_stop::machine,
@@ -25,41 +22,6 @@ fn cloud_init() -> PathBuf {
     let program = folder.join("usr/bin/cloud-init");
     assert!(program.is_file(), "{} is missing: let `cargo xtask test` unpack it", program.display());
     folder
-}
-
-/// The user data that the module makes of these inputs, over some that suit a machine of these tests.
-fn user_data(host_key: &KeyPair, inputs: &Json) -> String {
-    output(host_key, inputs, "user_data")
-}
-
-/// The user data, or the script of the first boot that it contains.
-fn output(host_key: &KeyPair, inputs: &Json, name: &str) -> String {
-    let workspace = Workspace::new(&[]).unwrap();
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules/cloud-init").canonicalize().unwrap();
-    let mut module = json!({
-        "source": source,
-        "name": "blue-v1",
-        "runner_token": "glrt-machine",
-        "executor": "shell",
-        "concurrent": 4,
-        "host_key": { "private": host_key.private, "public": host_key.public.trim() },
-        "deploy_public_keys": [host_key.public.trim()],
-    });
-    for (name, value) in inputs.as_object().unwrap() {
-        module[name] = value.clone();
-    }
-    let main = json!({
-        "module": { "this": module },
-        "output": {
-            "user_data": { "value": "${module.this.user_data}", "sensitive": true },
-            "first_boot": { "value": "${yamldecode(module.this.user_data).write_files[1].content}", "sensitive": true },
-        },
-    });
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
-    workspace.get().unwrap().succeeded();
-    workspace.apply().unwrap().succeeded();
-    workspace.run(["output", "-raw", name]).unwrap().succeeded().stdout
 }
 
 #[test]
@@ -83,7 +45,7 @@ fn user_data_is_valid_by_the_schema_of_cloud_init() {
         json!({}),
         json!({ "wrapper_package": package, "install_fleeting": true, "boot_verify_timeout": null }),
     ] {
-        let text = user_data(&key, &inputs);
+        let text = user_data(&key, &inputs).unwrap();
         let output = check(&text);
         assert!(output.status.success(), "{}", both(&output));
         assert!(!both(&output).contains("deprecat"), "{}", both(&output));
@@ -105,9 +67,10 @@ fn first_boot_script_parses_with_and_without_optional_parts() {
         json!({ "install_runner": [] }),
         json!({ "wrapper_package": package, "install_fleeting": true, "metrics": "network" }),
     ] {
-        let script = output(&key, &inputs, "first_boot");
+        let document = document(&key, &inputs).unwrap();
+        let script = document["write_files"][1]["content"].as_str().unwrap();
         assert!(script.starts_with("#!/bin/sh\n"), "{script}");
-        fs::write(&file, &script).unwrap();
+        fs::write(&file, script).unwrap();
         let parsed = Command::new("sh").arg("-n").arg(&file).output().unwrap();
         assert!(parsed.status.success(), "{inputs}: {}\n{script}", both(&parsed));
     }
@@ -174,7 +137,7 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     });
     // The image does not have the wrapper's package, which creates the group.
     machine.run(&["groupdel", "grit-wrapper"]);
-    first_boot(&machine, &user_data(&key, &inputs), || {
+    first_boot(&machine, &user_data(&key, &inputs).unwrap(), || {
         // The provider can log in from now on, and a session keeps the groups of its login.
         assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
     });
@@ -193,6 +156,10 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
     assert!(keys.contains("restrict,port-forwarding,command=\"/bin/false\""), "{keys}");
+    // tests/tests/ssh/deploy_user.rs tries the requests.
+    let drop_in =
+        fs::read_to_string(machine.system.path("/etc/ssh/sshd_config.d/grit-deploy-user.conf")).unwrap();
+    assert!(drop_in.contains("\nMatch User deploy\n"), "{drop_in}");
     let command = machine.property("gitlab-runner.service", "ExecStart");
     assert!(
         command.contains("grit-wrapper run --insecure-http-beyond-loopback -- /usr/bin/gitlab-runner"),

@@ -112,11 +112,16 @@ fn upgraded_module_has_another_worker_group() {
     for module in ["runner-manager-aws", "runner-manager-google"] {
         let mut names = BTreeSet::from([worker_group(&mut workspace, module)]);
         // The module's own file has the configuration of the autoscaler, and `variables.tf` of cloud-init has defaults that are not passed.
-        for file in
-            ["main.tf", "variables.tf", "templates/config.toml.tftpl", "templates/first-boot.sh.tftpl"]
-                .map(|file| format!("cloud-init/{file}"))
-                .into_iter()
-                .chain([format!("{module}/main.tf")])
+        for file in [
+            "main.tf",
+            "variables.tf",
+            "templates/config.toml.tftpl",
+            "templates/deploy-forwarding.conf.tftpl",
+            "templates/first-boot.sh.tftpl",
+        ]
+        .map(|file| format!("cloud-init/{file}"))
+        .into_iter()
+        .chain([format!("{module}/main.tf")])
         {
             let path = modules.join(&file);
             let text = fs::read_to_string(&path).unwrap();

@@ -6,7 +6,7 @@ use grit_provider::testing::{
     transport::{Cause, Secret},
 };
 use grit_tests::provider_client::{AgentOptions, Connector, SshOptions, Target};
-use grit_tests::sshd::{Agent, ClientKey, Sshd};
+use grit_tests::sshd::{Agent, ClientKey};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -241,46 +241,4 @@ async fn user_certificate_logs_in_from_file_and_agent() {
         "certificate_of_another_key",
         message.replace(&dir.path().display().to_string(), "CERTS")
     );
-}
-
-/// The recipe of the security page: a key that can open only one socket.
-#[tokio::test]
-async fn authorized_key_can_be_limited_to_one_socket() {
-    let dir = tempfile::tempdir().unwrap();
-    let key = ClientKey::generate(dir.path(), "key", "ed25519", "").unwrap();
-    let socket = dir.path().join("wrapper.sock");
-    let line = confined(&socket.display().to_string(), &key.public);
-    let sshd = Sshd::builder().authorized_line(line).start().unwrap();
-    let wrapper = crate::stub::Wrapper::unix(&socket);
-    let other = crate::stub::Wrapper::unix(&dir.path().join("other.sock"));
-    let port = crate::stub::Wrapper::tcp();
-    let fixture = Fixture { sshd, wrapper, key, dir };
-    works(fixture.options(), fixture.target()).await;
-    for refused in [&other.address, &port.address] {
-        let target = Target { wrapper_address: refused.parse().unwrap(), ..fixture.target() };
-        let error = soon(fixture.connector().client(target).check_status()).await.unwrap_err();
-        let ClientError::Transport(error) = error else { panic!("{error:?}") };
-        assert!(matches!(error.cause, Cause::ChannelRefused { .. }), "{error:?}");
-    }
-    // `restrict` alone would allow commands.
-    let known = fixture.dir.path().join("known");
-    std::fs::write(&known, fixture.sshd.known_hosts()).unwrap();
-    let address = fixture.sshd.address();
-    let output = std::process::Command::new("ssh")
-        .args(["-F", "none", "-o", "BatchMode=yes", "-o", &format!("UserKnownHostsFile={}", known.display())])
-        .args(["-i", &fixture.key.path.display().to_string(), "-p", &address.port().to_string()])
-        .args([&format!("{}@{}", fixture.sshd.username(), address.ip()), "echo reached"])
-        .output()
-        .unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
-}
-
-/// The line of `authorized_keys` that limits a key to one socket, as in the security guide.
-pub(crate) fn confined(socket: &str, key: &str) -> String {
-    format!("restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[{socket}]:*\" {key}")
-}
-
-/// The same for a key that can only run one program.
-pub(crate) fn confined_to_a_program(socket: &str, key: &str) -> String {
-    format!("restrict,command=\"grit-wrapper dial-stdio --address unix://{socket}\" {key}")
 }

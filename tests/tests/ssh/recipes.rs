@@ -99,7 +99,7 @@ async fn openssh_recipes_connect() {
     let confined = ClientKey::generate(dir.path(), "confined", "ed25519", "").unwrap();
     // The key allows only this, with any use.
     let socket = dir.path().join("wrapper.sock");
-    let only = crate::credentials::confined_to_a_program(&socket.display().to_string(), &confined.public);
+    let only = crate::deploy_user::confined_to_a_program(&socket.display().to_string(), &confined.public);
     let fixture = Fixture::with(|builder| {
         builder.config(format!("SetEnv PATH={tools}:/usr/bin:/bin")).authorized_line(only)
     });
@@ -175,6 +175,6 @@ fn security_guide_shows_tested_lines() {
     let guide = include_str!("../../../docs/guides/security.md");
     let socket = "/run/grit-wrapper/wrapper.sock";
     let key = "ssh-ed25519 AAAA… deploy";
-    assert!(guide.contains(&crate::credentials::confined(socket, key)));
-    assert!(guide.contains(&crate::credentials::confined_to_a_program(socket, key)));
+    assert!(guide.contains(&crate::deploy_user::confined(socket, key)));
+    assert!(guide.contains(&crate::deploy_user::confined_to_a_program(socket, key)));
 }

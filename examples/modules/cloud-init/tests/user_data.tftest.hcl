@@ -20,7 +20,11 @@ run "user_data_has_host_key_and_restricted_deploy_user" {
   }
   assert {
     condition     = yamldecode(output.user_data).users[1].ssh_authorized_keys == ["restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\" ssh-ed25519 AAAA deploy"]
-    error_message = "The deploy user must be restricted to the socket of the wrapper."
+    error_message = "The deploy user must not run commands."
+  }
+  assert {
+    condition     = yamldecode(output.user_data).write_files[3].path == "/etc/ssh/sshd_config.d/grit-deploy-user.conf" && strcontains(yamldecode(output.user_data).write_files[3].content, "\nMatch User deploy\n")
+    error_message = "sshd must restrict the deploy user to the socket of the wrapper."
   }
   assert {
     condition     = yamldecode(output.user_data).users[1].groups == "grit-wrapper"
