@@ -1,4 +1,4 @@
-//! The release workflow, and the tables of docs/releases.md.
+//! The workflows, and the tables of docs/releases.md.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
@@ -23,27 +23,108 @@ fn jobs() -> Vec<(&'static str, String)> {
     jobs
 }
 
+/// The words of a job that give it a right.
+const RIGHTS: [&str; 6] = [
+    "environment: ",
+    "secrets.",
+    "github.token",
+    "contents: write",
+    "id-token: write",
+    "attestations: write",
+];
+
 #[test]
-fn only_publish_job_can_write_or_read_secrets() {
+fn each_release_job_has_only_its_rights() {
+    let expected: [(&str, &[&str]); 5] = [
+        ("test", &[]),
+        ("build", &[]),
+        ("sign", &["environment: ", "secrets."]),
+        ("attest", &["id-token: write", "attestations: write"]),
+        ("publish", &["github.token", "contents: write"]),
+    ];
     let jobs = jobs();
     let names: Vec<_> = jobs.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["test", "build", "publish"]);
-    assert!(WORKFLOW.contains("\npermissions: {}\n"));
-    for (name, text) in &jobs {
-        let privileged = [": write", "secrets.", "github.token", "environment:"];
-        let found: Vec<_> = privileged.iter().filter(|word| text.contains(**word)).collect();
-        assert_eq!(found.len(), if *name == "publish" { 4 } else { 0 }, "{name}: {found:?}");
+    assert_eq!(names, expected.map(|(name, _)| name));
+    for ((name, text), (_, rights)) in jobs.iter().zip(expected) {
+        let found: Vec<_> = RIGHTS.into_iter().filter(|right| text.contains(right)).collect();
+        assert_eq!(found, rights, "{name}");
+        let writes = rights.iter().filter(|right| right.ends_with(": write")).count();
+        assert_eq!(text.matches(": write").count(), writes, "{name}");
+        assert!(text.contains("\n    permissions:"), "{name}");
         assert!(!text.contains("continue-on-error") && !text.contains("always()"), "{name}");
     }
     // Each job needs the one before it.
-    assert!(jobs[1].1.contains("needs: test\n") && jobs[2].1.contains("needs: build\n"));
-    // The commit of an action cannot be replaced, its tag can.
-    let actions: Vec<_> = WORKFLOW.lines().filter_map(|line| line.trim().strip_prefix("- uses: ")).collect();
-    assert!(actions.len() >= 4, "{actions:?}");
-    for action in actions {
-        let (_, commit) = action.split_once('@').unwrap();
-        let commit = commit.split(" # v").next().unwrap();
-        assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{action}");
+    for pair in jobs.windows(2) {
+        assert!(pair[1].1.contains(&format!("    needs: {}\n", pair[0].0)), "{}", pair[1].0);
+    }
+}
+
+/// A build script of a dependency could read the key.
+#[test]
+fn signing_step_compiles_nothing() {
+    for (name, text) in jobs() {
+        let with_secrets: Vec<_> =
+            text.split("\n      - ").filter(|step| step.contains("secrets.")).collect();
+        if name != "sign" {
+            assert!(with_secrets.is_empty(), "{name}");
+            continue;
+        }
+        let [step] = with_secrets[..] else { panic!("{with_secrets:?}") };
+        assert!(step.contains(" tools/xtask dist --sums --sign "), "{step}");
+        for word in ["cargo", "rustup", "rustc", "checkout"] {
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+/// The name and the text of each workflow.
+fn workflows() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.github/workflows");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let named = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    paths.map(|path| (named(&path), fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn workflows_build_locked_with_the_pinned_toolchain() {
+    let alias = include_str!("../../../.cargo/config.toml");
+    assert!(alias.contains("\nxtask = \"run --locked "), "{alias}");
+    let toolchain = WORKFLOW.lines().find(|line| line.starts_with("  RUST: ")).unwrap();
+    let workflows = workflows();
+    for (name, text) in workflows {
+        let commands = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| !line.trim().starts_with('#'));
+            lines
+                .filter(|line| line.split_whitespace().any(|word| word == "cargo"))
+                .map(str::to_owned)
+                .collect()
+        };
+        assert!(text.contains(toolchain) && !commands(&text).is_empty(), "{name}");
+        for command in commands(&text) {
+            assert!(command.contains("cargo xtask ") || command.contains(" --locked "), "{name}: {command}");
+        }
+        let (_, jobs) = text.split_once("\njobs:\n").unwrap();
+        for job in jobs.split("\n\n").filter(|job| !commands(job).is_empty()) {
+            assert!(job.contains("rustup default \"$RUST\"\n"), "{name}: {job}");
+        }
+    }
+}
+
+#[test]
+fn workflows_have_no_rights_by_default_and_pinned_actions() {
+    for (name, text) in workflows() {
+        assert!(text.contains("\npermissions: {}\n"), "{name}");
+        // The commit of an action cannot be replaced, its tag can.
+        let actions: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "))
+            .collect();
+        assert!(!actions.is_empty(), "{name}");
+        for action in actions {
+            let (_, commit) = action.split_once('@').unwrap();
+            let commit = commit.split(" # v").next().unwrap();
+            assert!(commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{action}");
+        }
     }
 }
 
