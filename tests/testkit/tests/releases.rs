@@ -91,6 +91,7 @@ fn workflows_build_locked_with_the_pinned_toolchain() {
     assert!(alias.contains("\nxtask = \"run --locked "), "{alias}");
     let toolchain = WORKFLOW.lines().find(|line| line.starts_with("  RUST: ")).unwrap();
     let workflows = workflows();
+    assert!(workflows.len() >= 2, "{workflows:?}");
     for (name, text) in workflows {
         let commands = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| !line.trim().starts_with('#'));

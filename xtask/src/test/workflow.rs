@@ -1,4 +1,4 @@
-//! Checks the release workflow with zizmor (PyPI), which knows the format and the security rules of GitHub Actions.
+//! Checks the workflows with zizmor (PyPI), which knows the format and the security rules of GitHub Actions.
 
 use std::process::Command;
 
