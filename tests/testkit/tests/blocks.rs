@@ -111,6 +111,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("resource \"google_compute_instance\"", Test("tests/tests/e2e/modules.rs")),
             ("#!/bin/sh", Test(HOST_KEYS)),
             ("data \"external\"", Test("tests/tests/e2e/modules.rs")),
+            ("resource \"terraform_data\"", Test("tests/tests/e2e/host_key_pin.rs")),
             ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
             ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
         ],

@@ -24,6 +24,7 @@ mod functions;
 mod health_evidence;
 mod health_failures;
 mod health_levels;
+mod host_key_pin;
 mod host_reset;
 mod hostile_host;
 mod hosts_guide;
