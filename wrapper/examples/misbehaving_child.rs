@@ -12,6 +12,8 @@ use std::{
 use clap::Parser;
 use rustix::process::Pid;
 use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, UnixStream},
     signal::unix::{Signal, SignalKind, signal},
     time::sleep,
 };
@@ -59,6 +61,11 @@ struct Habits {
     /// The code to end with, whatever the cause.
     #[arg(long, default_value_t = 0)]
     code: u8,
+    /// Listen on `LISTEN_ADDRESS`, as GitLab Runner does, and forward each connection to this socket of the test.
+    #[arg(long, env = "HTTP_BACKEND", requires = "listen_address")]
+    http_backend: Option<PathBuf>,
+    #[arg(long, env = "LISTEN_ADDRESS")]
+    listen_address: Option<String>,
     /// Read stdin to its end, and write how many bytes there were into the record.
     #[arg(long)]
     read_stdin: bool,
@@ -80,6 +87,9 @@ async fn main() -> std::io::Result<ExitCode> {
     if let Some(test) = habits.lives_with {
         let folder = habits.record.as_deref().and_then(Path::parent).map(Path::to_owned);
         std::thread::spawn(move || end_with(test, folder.as_deref()));
+    }
+    if let (Some(address), Some(backend)) = (&habits.listen_address, &habits.http_backend) {
+        tokio::spawn(forward(TcpListener::bind(address).await?, backend.clone()));
     }
     if let Some(path) = &habits.grandchild {
         let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
@@ -132,6 +142,14 @@ async fn main() -> std::io::Result<ExitCode> {
     }
 }
 
+async fn forward(listener: TcpListener, backend: PathBuf) -> std::io::Result<()> {
+    loop {
+        let (mut client, _) = listener.accept().await?;
+        let mut server = UnixStream::connect(&backend).await?;
+        tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+    }
+}
+
 fn start_stubborn_jobs(habits: &Habits) -> std::io::Result<()> {
     // It exits with the test as well, and has the test's directory in its arguments.
     let script = "trap '' QUIT TERM HUP INT; while kill -0 $0 2>/dev/null; do sleep 1; done";
@@ -152,7 +170,8 @@ fn start_stubborn_jobs(habits: &Habits) -> std::io::Result<()> {
 
 /// Ends this process as soon as `test` has exited, and all processes that have `folder` in their arguments.
 fn end_with(test: i32, folder: Option<&Path>) {
-    let lives = |test| rustix::process::test_kill_process(test).is_ok();
+    // The test may belong to another user.
+    let lives = |test| rustix::process::test_kill_process(test) != Err(rustix::io::Errno::SRCH);
     while Pid::from_raw(test).is_some_and(lives) {
         std::thread::sleep(Duration::from_millis(200));
     }

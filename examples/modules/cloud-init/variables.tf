@@ -59,7 +59,7 @@ variable "global_config" {
 variable "listen_address" {
   description = "Address of the runner's HTTP server. The wrapper reads the runner's health from it."
   type        = string
-  default     = "localhost:9252"
+  default     = "127.0.0.1:9252"
   nullable    = false
 
   validation {

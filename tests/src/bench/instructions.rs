@@ -169,10 +169,12 @@ impl Adopted {
         let sections = ["aaaaaaaaa", "bbbbbbbbb"]
             .map(|token| format!("[[runners]]\nname = \"{token}\"\ntoken = \"glrt-{token}\"\n"));
         fs::write(&config, format!("concurrent = 1\n{}", sections.concat())).context("write config.toml")?;
-        let options = [options, &["--runner-listen-address", http_server]].concat();
-        // The shell ignores the arguments, which are for the wrapper.
+        let port = http_server.rsplit(':').next().context("an address without a port")?;
+        let address = format!("127.0.0.2:{port}");
+        let options = [options, &["--runner-listen-address", &address]].concat();
+        // The words after the port are for the wrapper.
         let config = config.display().to_string();
-        let command = ["sh", "-c", "exec sleep infinity", "run", "--config", &config];
+        let command = ["python3", "-c", RUNNER, port, "run", "--config", &config];
 
         let first = Wrapper::spawn(folder.path(), &options, &command)?;
         runtime.block_on(first.answers())?;
@@ -206,6 +208,19 @@ impl Adopted {
         Ok(())
     }
 }
+
+/// A runner whose HTTP server is the server of the benchmark: the wrapper accepts responses of the runner's process only.
+const RUNNER: &str = "
+import socket, sys, threading
+def copy(source, target):
+    while data := source.recv(65536): target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+port = int(sys.argv[1])
+listener = socket.create_server(('127.0.0.2', port))
+while True:
+    client, server = listener.accept()[0], socket.create_connection(('127.0.0.1', port))
+    for ends in (client, server), (server, client): threading.Thread(target=copy, args=ends, daemon=True).start()
+";
 
 /// Processes that are killed at the end.
 struct Killed(Vec<Pid>);

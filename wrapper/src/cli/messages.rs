@@ -56,6 +56,7 @@ fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
         level: inverse(&Level::ALL, health.level()).ok_or(UnknownValue)?,
         level_max: inverse(&Level::ALL, health.level_max()),
         reasons: health.reasons,
+        unbound: false,
         runner_version: health.runner_version,
         runner_revision: health.runner_revision,
         process_state: health.process_state,

@@ -10,7 +10,7 @@ use super::{
     access::Requester,
     audit::Change,
     callback::{AllowedUrls, CallbackRefused},
-    health::{Health, Prober},
+    health::{Health, Job, Prober},
     status::{JobList, Status},
 };
 use crate::supervise::{
@@ -101,13 +101,22 @@ impl Control {
         self.supervisor.now()
     }
 
+    /// Whether the wrapper listens on all its addresses.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.health.borrow().unbound.is_empty()
+    }
+
     /// The changes of the status.
     pub(crate) fn changes(&self) -> Changes {
         Changes { supervision: self.supervisor.watch(), health: self.health.clone() }
     }
 
     pub(crate) async fn jobs(&self) -> Result<JobList, ControlError> {
-        self.prober.jobs().await.map(JobList::new).ok_or(ControlError::NoJobs)
+        self.runner_jobs().await.map(JobList::new).ok_or(ControlError::NoJobs)
+    }
+
+    async fn runner_jobs(&self) -> Option<Vec<Job>> {
+        self.prober.jobs(self.supervision().state.child()?).await
     }
 
     /// Starts a drain, and returns when it is in progress. `job_url` is `CI_JOB_URL` of a client that is a CI job, and empty for others.
@@ -182,7 +191,7 @@ impl Control {
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in
     /// time, the drain continues without this check.
     async fn refuse_self_drain(&self, job_url: &str) -> Result<(), ControlError> {
-        match timeout(SELF_DRAIN_CHECK, self.prober.jobs()).await {
+        match timeout(SELF_DRAIN_CHECK, self.runner_jobs()).await {
             Ok(Some(jobs)) => match jobs.iter().find(|job| job.is_at(job_url)) {
                 Some(job) => Err(ControlError::SelfDrain(job.id())),
                 None => Ok(()),

@@ -1,24 +1,26 @@
 //! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
+mod unbound;
+
 use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use thiserror::Error;
 use tokio::{
-    net::TcpListener,
     runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::unbound::Unbound;
 use super::{
     callback::CallbackSender,
     control::Control,
     counters::Counters,
-    grpc::{self, Authorizer, ServeError, Services, Upstream, WrapperV1},
+    grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Level, Prober},
     http::{self, HttpServer},
     listen::{self, Address, InheritedSockets, ListenError, Listener, PassedError, Rules, Source},
@@ -88,7 +90,7 @@ impl RunError {
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
 /// After an error nothing was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
-/// executable command, its HTTP address or a TCP address of gRPC: the runner must not be without supervision.
+/// executable command, its HTTP address or a TCP address of gRPC: the runner must not be without supervision. The wrapper is not ready then.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;
@@ -136,7 +138,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     let state_file =
         settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, &listeners));
     let http_listener = match &settings.http {
-        Some(http) => Some(bind_http(http).await),
+        Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
+        Some(http) => Some((http, listen::bind(&http.address, &http_rules(http)).await)),
         None => None,
     };
 
@@ -178,15 +181,19 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         ),
         Err(error) => return Err(error.into()),
     }
-    let http_listener = match http_listener {
-        Some(Err(error)) if is_adopted => {
-            error!(
-                { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
-                "the adopted runner is supervised without HTTP; trying again"
-            );
-            None
+    let unbound = unopened.into_iter();
+    let unbound: Vec<_> =
+        unbound.map(|failed| Unbound::new(failed, settings.grpc_rules.clone(), &publish_health)).collect();
+    let http_server = match http_listener {
+        Some((http, Ok(listener))) => {
+            info!({ key::ADDRESS } = %http.address, { key::BOUND } = %listener, "HTTP server listening");
+            Some((http, Ok(listener)))
         }
-        bound => bound.transpose()?,
+        Some((http, Err(error))) if is_adopted => {
+            Some((http, Err(Unbound::new((&http.address, error), http_rules(http), &publish_health))))
+        }
+        Some((_, Err(source))) => return Err(RunError::Listen { flag: "--http-listen", source }),
+        None => None,
     };
     let supervision = tokio::spawn(task.run());
     let mut tasks = Tasks::default();
@@ -207,27 +214,27 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
-    if let Some(http) = &settings.http {
+    if let Some((http, listener)) = http_server {
         let server = HttpServer {
             control: control.clone(),
             access: settings.access.clone(),
             settings: Arc::new(http.clone()),
             counters: Arc::clone(&counters),
         };
-        tasks.spawn(HTTP, serve_http(server, http_listener));
+        tasks.spawn(HTTP, serve_http(server, listener));
     }
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
     let stop_serving = CancellationToken::new();
-    let servers = unopened.len() + 1;
-    for (address, error) in unopened {
-        error!(
-            { key::ADDRESS } = %address,
-            { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
-            "the adopted runner is supervised without this gRPC address; trying again"
-        );
-        let (address, rules) = (address.clone(), settings.grpc_rules.clone());
-        tasks.spawn_fallible(GRPC, serve_grpc_late(address, rules, services.clone(), stop_serving.clone()));
+    let servers = unbound.len() + 1;
+    for unbound in unbound {
+        let (services, stop) = (services.clone(), stop_serving.clone());
+        tasks.spawn_fallible(GRPC, async move {
+            match stop.run_until_cancelled(unbound.bind()).await {
+                Some(listener) => grpc::serve(vec![listener], services, stop).await,
+                None => Ok(()),
+            }
+        });
     }
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
     let outcome = outcome(supervision, &mut tasks).await?;
@@ -269,9 +276,6 @@ fn spawner(settings: &Settings, command: CommandLine, state_file: Option<&Path>)
 const OF_SYSTEMD: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Delay before an address that could not be opened is tried again.
-const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);
-
 /// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -296,50 +300,23 @@ async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<
     }
 }
 
-/// Serves gRPC on an address as soon as it can be opened, until `stop` is cancelled.
-async fn serve_grpc_late(
-    address: Address,
-    rules: Rules,
-    services: Services,
-    stop: CancellationToken,
-) -> Result<(), ServeError> {
-    while stop.run_until_cancelled(sleep(LISTEN_RETRY_DELAY)).await.is_some() {
-        // The error was logged before.
-        if let Ok(listener) = listen::bind(&address, &rules).await {
-            info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
-            return grpc::serve(vec![listener], services, stop).await;
-        }
-    }
-    Ok(())
-}
-
 /// Serves HTTP; without a listener, opens it as soon as possible. Never returns.
-async fn serve_http(server: HttpServer, listener: Option<TcpListener>) {
-    let mut listener = listener;
-    loop {
-        if let Some(listener) = listener {
-            return server.serve(listener).await;
-        }
-        sleep(LISTEN_RETRY_DELAY).await;
-        // The error was logged before.
-        listener = bind_http(&server.settings).await.ok();
+async fn serve_http(server: HttpServer, listener: Result<Listener, Unbound>) {
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(unbound) => unbound.bind().await,
+    };
+    if let Listener::Tcp(listener) = listener {
+        server.serve(listener).await;
     }
 }
 
-async fn bind_http(settings: &http::Settings) -> Result<TcpListener, RunError> {
-    let rules = Rules {
+fn http_rules(settings: &http::Settings) -> Rules {
+    Rules {
         beyond_loopback: settings.remote.is_some(),
         allowed_by: settings.remote_allowed_by,
         ..Rules::default()
-    };
-    let bound = listen::bind(&settings.address, &rules).await;
-    let listener = match bound.map_err(|source| RunError::Listen { flag: "--http-listen", source })? {
-        Listener::Tcp(listener) => listener,
-        Listener::Unix(_) => return Err(RunError::HttpAddress),
-    };
-    let bound = listener.local_addr().map_err(RunError::Prepare)?;
-    info!({ key::ADDRESS } = %settings.address, { key::BOUND } = %bound, "HTTP server listening");
-    Ok(listener)
+    }
 }
 
 fn exit_code(end: &End) -> u8 {

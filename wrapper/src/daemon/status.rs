@@ -68,6 +68,9 @@ pub struct HealthStatus {
     /// `None` before the first probe.
     pub level_max: Option<Level>,
     pub reasons: Vec<String>,
+    /// The wrapper does not listen on all its addresses.
+    #[serde(skip)]
+    pub unbound: bool,
     pub runner_version: Option<String>,
     pub runner_revision: Option<String>,
     pub process_state: Option<String>,

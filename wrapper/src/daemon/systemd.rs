@@ -4,6 +4,9 @@
 //! runner is usable. If the runner cannot reach this level, because it has no HTTP server, READY is sent at its maximum level, with a
 //! warning. A wrapper whose runner is drained or draining sends READY immediately: otherwise systemd would stop it at its start timeout and
 //! start another wrapper. For an adopted runner READY requires no level: see `run.rs`. Without `NOTIFY_SOCKET` in the environment nothing is sent.
+//!
+//! A wrapper that does not listen on all its addresses is not ready. It extends its start timeout instead: at the timeout, systemd would stop it,
+//! and so drain the runner.
 
 use std::{
     env,
@@ -32,6 +35,10 @@ use crate::supervise::{Handle, RunnerState};
 /// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Extends the start timeout to this time from now, and the interval between two such messages.
+const EXTEND_TIMEOUT: &str = "EXTEND_TIMEOUT_USEC=120000000\n";
+const EXTEND_INTERVAL: Duration = Duration::from_secs(30);
+
 /// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
@@ -59,6 +66,8 @@ impl Notifier {
         // interval has no effect.
         let mut alive = interval(self.watchdog.map_or(Duration::from_secs(3600), |limit| limit / 3));
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut extend = interval(EXTEND_INTERVAL);
+        extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = control.changes();
         let mut sent = Sent::default();
         let mut is_failing = false;
@@ -88,6 +97,10 @@ impl Notifier {
             tokio::select! {
                 changed = changes.next() => if changed.is_none() { return },
                 () = sleep(RETRY_DELAY), if !is_sent => {}
+                // Not while stopping, because it would extend the stop timeout.
+                _ = extend.tick(), if seen.unbound && !status.shutting_down => {
+                    self.send(EXTEND_TIMEOUT, &mut is_failing);
+                }
                 _ = alive.tick() => if self.watchdog.is_some() {
                     // A response of the supervisor shows that the thread that all parts share works. After the supervisor's end the other
                     // branch sends its last state.
@@ -141,7 +154,7 @@ impl Sent {
     fn message(&mut self, status: &Status, is_ready: bool) -> String {
         let mut message = String::new();
         let is_up = status.state == RunnerState::Running && is_ready;
-        if !self.ready && (is_up || status.drain.is_some()) {
+        if !self.ready && !status.health.unbound && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
         }
@@ -149,7 +162,10 @@ impl Sent {
             self.stopping = true;
             message += "STOPPING=1\n";
         }
-        let line = format!("The runner {}", status.line());
+        let mut line = format!("The runner {}", status.line());
+        if status.health.unbound {
+            line += "; the wrapper does not listen on all its addresses";
+        }
         if line != self.status {
             message += &format!("STATUS={line}\n");
             self.status = line;
@@ -200,6 +216,20 @@ mod tests {
         status.shutting_down = true;
         assert_eq!(sent.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
         assert_eq!(sent.message(&status, false), "");
+    }
+
+    #[test]
+    fn ready_requires_all_addresses() {
+        let mut sent = Sent::default();
+        let mut status = Status::new(&Supervision::default(), &Health::default());
+        (status.state, status.health.unbound) = (RunnerState::Running, true);
+        let line = "STATUS=The runner is running, health level none";
+        assert_eq!(
+            sent.message(&status, true),
+            format!("{line}; the wrapper does not listen on all its addresses\n")
+        );
+        status.health.unbound = false;
+        assert_eq!(sent.message(&status, true), format!("READY=1\n{line}\n"));
     }
 
     #[test]

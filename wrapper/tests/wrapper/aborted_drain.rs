@@ -64,8 +64,10 @@ async fn abort_that_a_killed_wrapper_has_seen_is_not_forgotten() {
     let metrics = Runner::new().await;
     let page = "gitlab_runner_process_state_info{state=\"forceful-shutdown\"} 1\n";
     metrics.says("/metrics", 200, &(VERSION.to_owned() + page));
-    let (mut first, mut client) = with_jobs(Start::new().env("LISTEN_ADDRESS", &metrics.address)).await;
-    drain(&mut client).await;
+    let habits = ["--ignore-quit"];
+    let mut first = Start::new().flags(&["--start-grace=0s"]).runner(&metrics).child(&habits);
+    first.child_ready().await;
+    drain(&mut first.v1_client().await).await;
     eventually("the abort is saved", async || {
         let state = first.read("w.sock.state");
         if state.contains(r#""aborts_jobs":true"#) { Ok(()) } else { Err(state) }
@@ -74,13 +76,12 @@ async fn abort_that_a_killed_wrapper_has_seen_is_not_forgotten() {
     let runner = first.child_pid();
     first.signal(Signal::KILL);
     first.ended().await;
-    let second = supervise(Start::again(first.into_folder()));
+    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&habits);
     let mut client = second.v1_client().await;
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     let reasons = status.health.unwrap().reasons.join("; ");
     assert!(reasons.contains("the runner aborts its jobs"), "{reasons}");
-    std::fs::remove_file(second.path("jobs")).unwrap();
-    kill_process(pid(runner), Signal::QUIT).unwrap();
+    kill_process(pid(runner), Signal::TERM).unwrap();
     let status = ended(&mut client).await;
     // Older kernels do not report the exit code of an adopted runner.
     assert!([DrainOutcome::JobsAborted, DrainOutcome::Unknown].contains(&outcome(&status)), "{status:?}");

@@ -34,7 +34,7 @@ async fn with_a_runner_that_hangs() -> (Wrapper, String) {
     runner.says("/debug/jobs/list", 200, &format!("url={JOB} state=running\n"));
     runner.list_takes(Duration::from_secs(60));
     let flags = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
-    let wrapper = Start::new().flags(&flags).env("LISTEN_ADDRESS", &runner.address).child(&[]);
+    let wrapper = Start::new().flags(&flags).runner(&runner).child(&[]);
     let url = crate::web::ready_at(&wrapper).await;
     (wrapper, url)
 }

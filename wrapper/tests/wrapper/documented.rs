@@ -210,7 +210,8 @@ async fn documented_http_requests_work() {
     let address = format!("--runner-listen-address={}", runner.address);
     let flags =
         ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control", "--start-grace=1h", address.as_str()];
-    let wrapper = Start::new().flags(&flags).child(&[]);
+    let backend = runner.backend.to_str().unwrap();
+    let wrapper = Start::new().flags(&flags).env("HTTP_BACKEND", backend).child(&[]);
     let url = ready_at(&wrapper).await;
     let mut shown = Examples::of(REQUESTS, "HTTP endpoints", "curl ");
     let json = async |line: &str| {

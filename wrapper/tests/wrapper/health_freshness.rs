@@ -40,8 +40,7 @@ async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> boo
     }
 }
 
-/// The HTTP server of a runner may survive it, in a child that inherited its socket, and a probe may take seconds. The level of the first
-/// runner is reported only until its exit.
+/// A probe may take seconds. The level of the first runner is reported only until its exit.
 #[tokio::test]
 async fn restarted_runner_is_not_polling_before_first_probe() {
     let runner = polling_runner().await;
@@ -98,21 +97,6 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"]);
     assert_eq!(started.restarts, 0);
     becomes(&mut client, Level::Polling, "").await;
-}
-
-#[tokio::test]
-async fn http_server_older_than_runner_is_ignored() {
-    let runner = polling_runner().await;
-    let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
-    becomes(&mut client, Level::Polling, "").await;
-    let page = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 204, 2);
-    runner.says("/metrics", 200, &(page.clone() + "process_start_time_seconds 1.7e+09\n"));
-    let health = becomes(&mut client, Level::Process, "belongs to another process").await;
-    assert_eq!((health.jobs, health.runner_version), (None, None), "they are of another runner");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-    runner.says("/metrics", 200, &format!("{page}process_start_time_seconds {now}\n"));
-    becomes(&mut client, Level::Polling, "").await;
-    drop(wrapper);
 }
 
 /// Between two probes the age of a job increases.

@@ -3,6 +3,8 @@
 use std::{
     collections::HashMap,
     fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,9 +13,10 @@ use grit_proto::wrapper_v1::{
     DrainRequest, GetStatusRequest, Health, Level, ListJobsRequest, WatchRequest,
     wrapper_client::WrapperClient,
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::{UnixListener, UnixStream},
 };
 use tonic::{Code, transport::Channel};
 
@@ -23,10 +26,14 @@ pub(crate) const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntok
                       [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
 pub(crate) const VERSION: &str = "gitlab_runner_version_info{revision=\"r1\",version=\"19.2.0\"} 1\n";
 
-/// A runner's HTTP server: responses by path, and 404 for other paths, as with an older runner.
+/// A runner's HTTP server: responses by path, and 404 for other paths, as with an older runner. The misbehaving child listens on `address`, and
+/// forwards connections to the socket `backend`.
 #[derive(Clone)]
 pub(crate) struct Runner {
     pub(crate) address: String,
+    pub(crate) backend: PathBuf,
+    /// The directory of the socket, and the port of `address` on 127.0.0.1, so that no other test uses it.
+    _reserved: Arc<(TempDir, std::net::TcpListener)>,
     pages: Arc<Mutex<HashMap<&'static str, (u16, String)>>>,
     /// The number of requests for the job list, and the duration of a response.
     pub(crate) list: Arc<Mutex<(usize, Duration)>>,
@@ -34,9 +41,17 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) async fn new() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let runner = Self { address, pages: Arc::default(), list: Arc::default() };
+        // Another user can have the child that connects to it.
+        let open = || PermissionsExt::from_mode(0o777);
+        let folder = tempfile::Builder::new().permissions(open()).tempdir().unwrap();
+        let backend = folder.path().join("http.sock");
+        let listener = UnixListener::bind(&backend).unwrap();
+        fs::set_permissions(&backend, open()).unwrap();
+        let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("127.0.0.2:{}", reserved.local_addr().unwrap().port());
+        let reserved = Arc::new((folder, reserved));
+        let runner =
+            Self { address, backend, _reserved: reserved, pages: Arc::default(), list: Arc::default() };
         let server = runner.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -55,7 +70,7 @@ impl Runner {
         self.list.lock().unwrap().1 = time;
     }
 
-    async fn answer(self, stream: TcpStream) {
+    async fn answer(self, stream: UnixStream) {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         let mut path = None;
@@ -109,12 +124,12 @@ pub(crate) async fn watched_with(
     if let Some(config) = config {
         fs::write(&path, config).unwrap();
     }
-    let address = runner.map(|runner| runner.address.as_str()).unwrap_or_default();
-    let wrapper = Start::again(folder)
-        .flags(&with_defaults(flags))
-        .env("CONFIG_FILE", path.to_str().unwrap())
-        .env("LISTEN_ADDRESS", address)
-        .child(habits);
+    let start = Start::again(folder).flags(&with_defaults(flags)).env("CONFIG_FILE", path.to_str().unwrap());
+    let start = match runner {
+        Some(runner) => start.runner(runner),
+        None => start,
+    };
+    let wrapper = start.child(habits);
     let client = wrapper.v1_client().await;
     (wrapper, client)
 }
@@ -205,16 +220,18 @@ async fn older_runner_falls_back_to_metrics() {
 async fn runner_without_config_reaches_level_process() {
     let runner = Runner::new().await;
     runner.says("/metrics", 200, VERSION);
-    let (_wrapper, mut client) = watched(Some(&runner), None, &[]).await;
+    let (wrapper, mut client) = watched(Some(&runner), None, &[]).await;
     let health = becomes(&mut client, Level::Process, "config.toml\" does not exist").await;
     assert!(!health.reasons.join("").contains("no HTTP server"), "it has one: {:?}", health.reasons);
     assert_eq!(health.runner_version.as_deref(), Some("19.2.0"));
     assert_eq!(health.level_max(), Level::Working);
-    let (_wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
+    drop(wrapper);
+    let (wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
     becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
     let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;
     let health = becomes(&mut client, Level::Process, "no HTTP server").await;
     assert_eq!(health.level_max(), Level::Process);
+    drop(wrapper);
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
     let health = becomes(&mut client, Level::Process, "invalid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));

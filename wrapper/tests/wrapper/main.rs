@@ -17,6 +17,7 @@ mod contract;
 mod control;
 mod dial_stdio;
 mod documented;
+mod foreign_listeners;
 mod generated;
 mod handover;
 mod health_freshness;

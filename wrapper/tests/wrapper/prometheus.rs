@@ -280,7 +280,7 @@ async fn failing_drain_fires_alerts_in_sequence() {
         .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
         .flags(&["--http-listen=tcp://127.0.0.1:0", "--process-termination-timeout=1h"])
         .env("CONFIG_FILE", config.to_str().unwrap())
-        .env("LISTEN_ADDRESS", &runner.address)
+        .runner(&runner)
         .child(&["--ignore-quit", "--ignore-term"]);
     let url = ready_at(&wrapper).await;
     let prometheus = Prometheus::with_rules(&wrapper, &url, &impatient_rules()).await;

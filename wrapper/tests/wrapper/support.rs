@@ -23,6 +23,8 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::health_levels::Runner;
+
 /// The time limit of each wait. A passing test does not depend on it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -92,6 +94,11 @@ impl Start {
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// The child has this HTTP server.
+    pub(crate) fn runner(self, runner: &Runner) -> Self {
+        self.env("LISTEN_ADDRESS", &runner.address).env("HTTP_BACKEND", runner.backend.to_str().unwrap())
     }
 
     /// Started by another program, which becomes the wrapper by exec.

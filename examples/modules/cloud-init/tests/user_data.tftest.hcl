@@ -36,7 +36,7 @@ run "configuration_has_http_server_and_boot_verify" {
   command = plan
 
   assert {
-    condition     = strcontains(yamldecode(output.user_data).write_files[0].content, "listen_address = \"localhost:9252\"")
+    condition     = strcontains(yamldecode(output.user_data).write_files[0].content, "listen_address = \"127.0.0.1:9252\"")
     error_message = "The wrapper reads the runner's health over HTTP."
   }
   assert {

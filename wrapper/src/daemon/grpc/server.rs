@@ -15,7 +15,11 @@ use tonic::{
     service::{Routes, RoutesBuilder},
     transport::Server,
 };
-use tonic_health::server::health_reporter;
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::{Health, HealthServer},
+    server::{HealthReporter, health_reporter},
+};
 use tower::layer::layer_fn;
 
 use super::{
@@ -74,34 +78,55 @@ pub async fn serve(
     let listeners = listeners.into_iter();
     let connections =
         select_all(listeners.map(|listener| Box::pin(incoming(listener, Arc::clone(&counters)))));
+    let (reporter, health) = health_reporter();
     let server = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(|inner| TrackCalls { inner, counters: Arc::clone(&counters) }))
-        .add_routes(routes(services).await)
+        .add_routes(routes(services.clone(), health))
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {
         stop.cancelled().await;
         sleep(SHUTDOWN_LIMIT).await;
     };
     tokio::select! {
+        biased;
+        // Before the first call.
+        () = report_health(&reporter, &services) => {}
         ended = server => ended?,
         () = drained => {}
     }
     if stop.is_cancelled() { Ok(()) } else { Err(ServeError::Ended) }
 }
 
-async fn routes(services: Services) -> Routes {
+/// Reports that the wrapper is serving, except while it does not listen on all its addresses. The status has the health of the runner.
+/// Never returns.
+async fn report_health(reporter: &HealthReporter, services: &Services) {
+    let mut names = vec!["", ProcessWrapperServer::<Upstream>::NAME];
+    names.extend(services.v1.as_ref().map(|_| WrapperServer::<WrapperV1>::NAME));
+    let control = services.upstream.control();
+    let mut changes = control.changes();
+    let mut reported = None;
+    loop {
+        let status = if control.is_bound() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        if reported.replace(status) != Some(status) {
+            for name in &names {
+                reporter.set_service_status(name, status).await;
+            }
+        }
+        if changes.next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn routes(services: Services, health: HealthServer<impl Health>) -> Routes {
     let hidden: &[_] = if services.v1.is_some() { &[] } else { &[WrapperServer::<WrapperV1>::NAME] };
     let reflection = Reflection { authorizer: services.upstream.authorizer().clone(), hidden };
     let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
-    // The health service reports that the wrapper responds. The status has the health of the runner.
-    let (reporter, health) = health_reporter();
-    reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
     let mut routes = RoutesBuilder::default();
     if let Some(v1) = services.v1 {
-        reporter.set_serving::<WrapperServer<WrapperV1>>().await;
         routes.add_service(WrapperServer::new(v1).max_decoding_message_size(MAX_REQUEST));
     }
     routes

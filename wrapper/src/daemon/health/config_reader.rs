@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     runner_config::{ConfigError, RunnerConfig, parse},
-    runner_source::Source,
+    runner_source::{Endpoint, Source},
 };
 
 /// A local file of this size is read in milliseconds.
@@ -89,7 +89,7 @@ impl Reader {
     }
 
     /// Address of the runner's HTTP server. If the configuration cannot be read now, the last successful read is used.
-    pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+    pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<Endpoint> {
         let last = self.lock().last.clone();
         self.0.source.endpoint(config.or(last.as_deref()))
     }
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(reader.read().await.unwrap().listen_address.as_deref(), Some(":1"));
         fs::write(&path, "listen_address = ").unwrap();
         assert!(matches!(reader.read().await, Err(ConfigError::Unreadable { .. })));
-        assert_eq!(reader.endpoint(None).as_deref(), Some("127.0.0.1:1"), "the server is where it was");
+        let endpoint = reader.endpoint(None).unwrap().to_string();
+        assert_eq!(endpoint, "127.0.0.1:1 and [::1]:1", "the server is where it was");
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
-//! HTTP client for the runner's HTTP server.
+//! HTTP client for the runner's HTTP server. It accepts responses of the runner only: see [`process::peer`].
 
 use std::{
+    io,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -14,7 +16,16 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::timeout,
+};
+
+use super::runner_source::Endpoint;
+use crate::supervise::{
+    ChildInfo,
+    process::{self, Peer},
+};
 
 /// Larger than a list of ten thousand jobs.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -30,8 +41,8 @@ const STREAM_LIMIT: Duration = Duration::from_secs(30);
 /// Why there is no response.
 #[derive(Debug, Error)]
 pub(super) enum GetError {
-    #[error("invalid HTTP address")]
-    Address,
+    #[error("cannot resolve the address: {0}")]
+    Resolve(#[source] io::Error),
     #[error("no response within {RESPONSE_LIMIT:?}")]
     Timeout,
     #[error("connection failed")]
@@ -44,23 +55,35 @@ pub(super) enum GetError {
     LongLine,
     #[error("the response was not complete within {STREAM_LIMIT:?}")]
     Slow,
+    #[error("cannot determine which process responds at {address}: {error}")]
+    Unchecked { address: SocketAddr, error: io::Error },
+    #[error("{0}")]
+    NotRunner(String),
+}
+
+/// The runner's HTTP server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    pub(super) endpoint: Endpoint,
+    pub(super) runner: ChildInfo,
 }
 
 /// A client that keeps one connection open between requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Http(Arc<Mutex<Option<Connection>>>);
 
-/// An open connection without a request.
+/// An open connection without a request. Its other end is the runner.
 #[derive(Debug)]
 struct Connection {
-    endpoint: String,
+    server: Server,
+    address: SocketAddr,
     requests: SendRequest<Empty<Bytes>>,
 }
 
 impl Http {
-    pub(super) async fn get(&self, endpoint: &str, path: &str) -> Result<(StatusCode, String), GetError> {
+    pub(super) async fn get(&self, server: &Server, path: &str) -> Result<(StatusCode, String), GetError> {
         let answer = async {
-            let (connection, answer) = self.send(endpoint, path).await?;
+            let (connection, answer) = self.send(server, path).await?;
             let status = answer.status();
             let body =
                 Limited::new(answer.into_body(), MAX_BODY).collect().await.map_err(|_| GetError::Body)?;
@@ -73,11 +96,11 @@ impl Http {
     /// Passes each line of a response to `line`, so that its size does not matter for memory, and other tasks run in between.
     pub(super) async fn lines(
         &self,
-        endpoint: &str,
+        server: &Server,
         path: &str,
         mut line: impl FnMut(&str),
     ) -> Result<StatusCode, GetError> {
-        let answer = timeout(RESPONSE_LIMIT, self.send(endpoint, path)).await;
+        let answer = timeout(RESPONSE_LIMIT, self.send(server, path)).await;
         let (connection, mut answer) = answer.map_err(|_| GetError::Timeout)??;
         let status = answer.status();
         let read = async {
@@ -100,29 +123,79 @@ impl Http {
     }
 
     /// Sends the request over the open connection, or over a new one. If the future or the response is dropped, the connection is closed.
-    async fn send(&self, endpoint: &str, path: &str) -> Result<(Connection, Response<Incoming>), GetError> {
-        let request = Request::get(path).header(HOST, endpoint).body(Empty::new());
-        let request = request.map_err(|_| GetError::Address)?;
+    async fn send(&self, server: &Server, path: &str) -> Result<(Connection, Response<Incoming>), GetError> {
         let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(mut connection) = idle.filter(|idle| idle.endpoint == endpoint)
+        if let Some(mut connection) = idle.filter(|idle| idle.server == *server)
             && connection.requests.ready().await.is_ok()
             // The runner may close it in this moment.
-            && let Ok(answer) = connection.requests.send_request(request.clone()).await
+            && let Ok(answer) = connection.requests.send_request(request(connection.address, path)?).await
         {
             return Ok((connection, answer));
         }
-        let stream = TcpStream::connect(endpoint).await.map_err(|_| GetError::Connect)?;
-        let (mut requests, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|_| GetError::Connect)?;
-        // It ends with its last request, or when `requests` is dropped. Its error is that of the request.
-        tokio::spawn(connection);
-        let answer = requests.send_request(request).await.map_err(|_| GetError::Connect)?;
-        Ok((Connection { endpoint: endpoint.to_owned(), requests }, answer))
+        let mut failure = GetError::Connect;
+        for address in addresses(&server.endpoint).await? {
+            match open(server, address, path).await {
+                Ok(opened) => return Ok(opened),
+                // The address that another process uses is the cause.
+                Err(_) if matches!(failure, GetError::NotRunner(_)) => {}
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
     }
 
     /// Keeps a connection whose response is complete.
     fn keep(&self, connection: Connection) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+}
+
+/// The addresses in the order in which they are tried: IPv4 before IPv6, as the runner chooses the address of a name to listen on.
+async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, GetError> {
+    let mut found = Vec::new();
+    for address in &endpoint.0 {
+        found.extend(lookup_host(address).await.map_err(GetError::Resolve)?);
+    }
+    found.sort_by_key(SocketAddr::is_ipv6);
+    Ok(found)
+}
+
+fn request(address: SocketAddr, path: &str) -> Result<Request<Empty<Bytes>>, GetError> {
+    let request = Request::get(path).header(HOST, address.to_string());
+    request.body(Empty::new()).map_err(|_| GetError::Connect)
+}
+
+/// Sends the request over a new connection. The other end is the runner, as far as the kernel shows it.
+async fn open(
+    server: &Server,
+    address: SocketAddr,
+    path: &str,
+) -> Result<(Connection, Response<Incoming>), GetError> {
+    let stream = TcpStream::connect(address).await.map_err(|_| GetError::Connect)?;
+    let (local, remote) = stream
+        .local_addr()
+        .and_then(|local| Ok((local, stream.peer_addr()?)))
+        .map_err(|_| GetError::Connect)?;
+    let (mut requests, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| GetError::Connect)?;
+    // It ends with its last request, or when `requests` is dropped. Its error is that of the request.
+    tokio::spawn(connection);
+    let answer = requests.send_request(request(address, path)?).await.map_err(|_| GetError::Connect)?;
+    // After the response, because a socket belongs to no process before it is accepted.
+    let runner = server.runner.pid;
+    let peer = process::peer(runner, local, remote).await;
+    let (ip, port) = (remote.ip(), remote.port());
+    match peer.map_err(|error| GetError::Unchecked { address, error })? {
+        Peer::Runner | Peer::Unreadable => {
+            Ok((Connection { server: server.clone(), address, requests }, answer))
+        }
+        Peer::Other(other) => Err(GetError::NotRunner(format!(
+            "port {port} of {ip} is used by {other}, not by the runner (process {runner}): stop the other process, or \
+             set another listen_address. If the other process is the runner, the command must start it with `exec`"
+        ))),
+        Peer::Closed => Err(GetError::NotRunner(format!(
+            "the process that uses port {port} of {ip} closed the connection, so that it is unknown whether it is the \
+             runner (process {runner}); `ss --listening --tcp --processes` shows which process uses the port"
+        ))),
     }
 }
 
@@ -165,12 +238,13 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
+        time::Instant,
     };
 
     use super::*;
 
-    /// Accepts one connection and serves this number of requests on it. The other end of the connection is then closed.
-    async fn serve(listener: &TcpListener, requests: usize) {
+    /// Accepts one connection and serves this number of requests on it.
+    async fn serve(listener: &TcpListener, requests: usize) -> TcpStream {
         let (mut stream, _) = listener.accept().await.unwrap();
         for _ in 0..requests {
             let mut request = Vec::new();
@@ -179,35 +253,60 @@ mod tests {
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes").await.unwrap();
         }
+        stream
     }
 
     #[tokio::test]
     async fn connection_is_reused_until_the_server_closes_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (endpoint, other_endpoint) =
-            [&listener, &other].map(|listener| listener.local_addr().unwrap().to_string()).into();
+        // The server is this process.
+        let [server, another] = [&listener, &other].map(|listener| server(listener, std::process::id()));
         let http = Http::default();
         let (mut lines, yes) = (0, (StatusCode::OK, "yes".to_owned()));
         tokio::join!(
             async {
-                serve(&listener, 3).await;
-                serve(&listener, 1).await;
-                serve(&other, 1).await;
+                drop(serve(&listener, 3).await);
+                [serve(&listener, 1).await, serve(&other, 1).await]
             },
             async {
-                assert_eq!(http.get(&endpoint, "/metrics").await.unwrap(), yes);
-                let status = http.lines(&endpoint, "/metrics", |line| lines += usize::from(line == "yes"));
+                assert_eq!(http.get(&server, "/metrics").await.unwrap(), yes);
+                let status = http.lines(&server, "/metrics", |line| lines += usize::from(line == "yes"));
                 assert_eq!(status.await.unwrap(), StatusCode::OK);
-                assert_eq!(http.get(&endpoint, "/debug/jobs/list").await.unwrap(), yes);
-                assert_eq!(http.get(&endpoint, "/metrics").await.unwrap(), yes);
-                assert_eq!(http.get(&other_endpoint, "/metrics").await.unwrap(), yes);
+                assert_eq!(http.get(&server, "/debug/jobs/list").await.unwrap(), yes);
+                assert_eq!(http.get(&server, "/metrics").await.unwrap(), yes);
+                assert_eq!(http.get(&another, "/metrics").await.unwrap(), yes);
             }
         );
         assert_eq!(lines, 1);
         drop(listener);
-        let refused = http.get(&endpoint, "/metrics").await.unwrap_err();
+        let refused = http.get(&server, "/metrics").await.unwrap_err();
         assert!(matches!(refused, GetError::Connect), "{refused}");
+    }
+
+    fn server(listener: &TcpListener, pid: u32) -> Server {
+        let endpoint = Endpoint(vec![listener.local_addr().unwrap().to_string()]);
+        let started = Instant::now();
+        Server { endpoint, runner: ChildInfo { pid, started } }
+    }
+
+    #[tokio::test]
+    async fn connection_is_checked_again_for_another_runner() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut next = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let http = Http::default();
+        let [this, next_runner] = [std::process::id(), next.id()].map(|pid| server(&listener, pid));
+        let serve = async { [serve(&listener, 1).await, serve(&listener, 1).await] };
+        let requests = async {
+            let this = http.get(&this, "/debug/jobs/list").await.map(|(_, list)| list);
+            (this, http.get(&next_runner, "/debug/jobs/list").await)
+        };
+        let (_open, (list, refused)) = tokio::join!(serve, requests);
+        next.kill().unwrap();
+        next.wait().unwrap();
+        assert_eq!(list.unwrap(), "yes");
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(&format!("is used by process {} (", std::process::id())), "{refused}");
     }
 
     #[test]

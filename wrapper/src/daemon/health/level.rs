@@ -78,15 +78,15 @@ pub(super) struct Answers {
 ///
 /// The minimum uptime is a substitute for evidence: it excludes a runner that exits just after its start, for example because its
 /// configuration is invalid. A process that has read its configuration and whose job requests GitLab accepts is past that, so a polling
-/// runner does not have to wait, also if it stops polling. This holds only if its metrics show that they belong to this process.
+/// runner does not have to wait, also if it stops polling.
 pub(super) fn health_level(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
     if let Some(reason) = process_fault(evidence) {
         return (Level::None, vec![reason]);
     }
     let (level, reasons) = level_by_responses(evidence);
-    let polls = level >= Level::Polling && shows_its_process(evidence);
+    let polls = level >= Level::Polling || evidence.has_polled;
     match too_young(evidence) {
-        Some(reason) if !polls && !evidence.has_polled => (Level::None, vec![reason]),
+        Some(reason) if !polls => (Level::None, vec![reason]),
         _ => (level, reasons),
     }
 }
@@ -131,11 +131,6 @@ fn process_fault(evidence: &Evidence<'_>) -> Option<String> {
 fn too_young(evidence: &Evidence<'_>) -> Option<String> {
     let is_young = evidence.uptime.is_none_or(|uptime| uptime < evidence.min_uptime);
     is_young.then(|| format!("the runner has been running for less than {:?}", evidence.min_uptime))
-}
-
-/// The metrics contain the start time of their process, which the prober compares with that of the child.
-fn shows_its_process(evidence: &Evidence<'_>) -> bool {
-    evidence.answers.is_some_and(|answers| answers.metrics.process_started.is_some())
 }
 
 fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {

@@ -10,6 +10,8 @@
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O. Health is reported
 //! only; the supervisor does not act on it.
 //!
+//! A wrapper that does not listen on all its addresses is below `ready`, whatever its runner does.
+//!
 //! Unknown values are reported as unknown: an absent number of jobs is not 0, and a runner with 0 jobs has not exited.
 
 mod config_reader;
@@ -26,7 +28,7 @@ mod runner_source;
 mod settings;
 mod short_token;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
@@ -90,6 +92,8 @@ pub struct Health {
     pub aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from its configuration.
     pub shutdown_timeout: Option<Duration>,
+    /// The addresses on which the wrapper does not listen, and why. Not from a probe.
+    pub unbound: BTreeMap<String, String>,
 }
 
 /// Jobs that have ended since the start of the runner's process, from its counters.
@@ -124,9 +128,24 @@ impl Health {
         }
     }
 
+    /// The health in this state.
+    pub fn of(&self, state: &State) -> Self {
+        let mut health = self.of_runner(state);
+        if !self.unbound.is_empty() {
+            health.level = health.level.min(Level::Process);
+            let reasons =
+                self.unbound.values().map(|error| format!("the wrapper does not listen on {error}"));
+            // The first one is about the state of the runner, and only some are shown.
+            let second = health.reasons.len().min(1);
+            health.reasons.splice(second..second, reasons);
+            health.unbound.clone_from(&self.unbound);
+        }
+        health
+    }
+
     /// The health of the runner in this state. A probe takes seconds, during which the child may exit or start stopping: results for
     /// another child are dropped, and so is a level from before the stop.
-    pub fn of(&self, state: &State) -> Self {
+    fn of_runner(&self, state: &State) -> Self {
         let none = |reason: &str| Self { reasons: vec![reason.to_owned()], ..Self::default() };
         match state {
             State::Idle => none("the runner has not been started yet"),
@@ -236,6 +255,21 @@ mod tests {
         let found = suspended.of(&stopping(Phase::Draining { since: now }));
         assert!(found.reasons[0].contains("is draining"));
         assert_eq!(found.reasons[1..], [SUSPENDED], "a problem follows");
+    }
+
+    #[test]
+    fn wrapper_without_its_addresses_is_below_ready() {
+        let child = child(7);
+        let running = State::Running { child, reload: None };
+        let unbound = BTreeMap::from([("tcp://a:1".to_owned(), "tcp://a:1: in use".to_owned())]);
+        let health = Health { unbound, ..polling(child) };
+        let found = health.of(&running);
+        assert_eq!(
+            (found.level, found.reasons.as_slice()),
+            (Level::Process, &["the wrapper does not listen on tcp://a:1: in use".to_owned()][..])
+        );
+        let found = health.of(&State::Idle);
+        assert!(found.level == Level::None && found.reasons.len() == 2, "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use super::{
     EndedJobs, Health, Oldest,
     config_reader::Reader,
-    http_client::{GetError, Http},
+    http_client::{GetError, Http, Server},
     job_list::{self, Job},
     level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
     memory::Memory,
@@ -65,27 +65,28 @@ impl Prober {
         Self { settings, reader, http: Http::default(), list: Arc::default() }
     }
 
-    /// The runner's current jobs; `None` if unknown.
+    /// The current jobs of this runner; `None` if unknown.
     ///
     /// Only one request at a time is sent; concurrent callers share its result.
-    pub async fn jobs(&self) -> Option<Vec<Job>> {
+    pub async fn jobs(&self, runner: ChildInfo) -> Option<Vec<Job>> {
         let config = self.reader.read().await.ok();
-        self.jobs_at(&self.reader.endpoint(config.as_deref())?).await
+        let endpoint = self.reader.endpoint(config.as_deref())?;
+        self.jobs_at(&Server { endpoint, runner }).await
     }
 
-    async fn jobs_at(&self, endpoint: &str) -> Option<Vec<Job>> {
+    async fn jobs_at(&self, server: &Server) -> Option<Vec<Job>> {
         let came = Instant::now();
         let mut list = self.list.lock().await;
         if list.asked.is_none_or(|asked| asked < came) {
             let asked = Instant::now();
-            let jobs = self.ask_for_jobs(endpoint).await;
+            let jobs = self.ask_for_jobs(server).await;
             *list = List { asked: Some(asked), jobs };
         }
         list.jobs.clone()
     }
 
-    async fn ask_for_jobs(&self, endpoint: &str) -> Option<Vec<Job>> {
-        let (status, list) = self.http.get(endpoint, "/debug/jobs/list").await.ok()?;
+    async fn ask_for_jobs(&self, server: &Server) -> Option<Vec<Job>> {
+        let (status, list) = self.http.get(server, "/debug/jobs/list").await.ok()?;
         (status == StatusCode::OK).then(|| job_list::parse(&list))
     }
 
@@ -107,10 +108,10 @@ impl Prober {
                 },
                 health = self.probe_without_panic(&now, &mut memory) => health,
             };
-            let before = published.send_replace(health.clone());
-            if before.level != health.level {
+            let before = publish(&published, health.clone());
+            if before != health.level {
                 info!(
-                    { key::FROM } = before.level.name(),
+                    { key::FROM } = before.name(),
                     { key::TO } = health.level.name(),
                     { key::REASONS } = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
                     "health level changed"
@@ -144,18 +145,18 @@ impl Prober {
         }
         let read = self.reader.read().await;
         let config = read.as_deref();
-        let endpoint = self.reader.endpoint(config.ok());
+        let server = self.reader.endpoint(config.ok()).map(|endpoint| Server { endpoint, runner: child });
         if let Ok(config) = config {
             memory.shutdown_timeout = Some(config.shutdown_timeout);
         }
         let begin = Instant::now();
         let suspended = process::is_suspended(child.pid);
-        let (answers, jobs) = match &endpoint {
+        let (answers, jobs) = match &server {
             // A suspended runner would not respond within the timeout.
             Some(_) if suspended => (Some(Answers::default()), None),
-            Some(endpoint) => {
-                let answers = of_this(child.pid, endpoint, self.ask(endpoint).await);
-                let jobs = if answers.fault.is_none() { self.jobs_at(endpoint).await } else { None };
+            Some(server) => {
+                let answers = self.ask(server).await;
+                let jobs = if answers.fault.is_none() { self.jobs_at(server).await } else { None };
                 (Some(answers), jobs)
             }
             None => (None, None),
@@ -225,14 +226,19 @@ impl Prober {
             last_poll: memory.last_poll,
             aborts_jobs: memory.aborts_jobs,
             shutdown_timeout: memory.shutdown_timeout,
+            ..Health::default()
         }
     }
 
-    async fn ask(&self, endpoint: &str) -> Answers {
-        let (ready, page) = match self.pages(endpoint).await {
+    async fn ask(&self, server: &Server) -> Answers {
+        let endpoint = &server.endpoint;
+        let (ready, page) = match self.pages(server).await {
             Ok(pages) => pages,
             Err(error) => {
-                let fault = format!("cannot reach the runner's HTTP server at {endpoint}: {error}");
+                let fault = match error {
+                    GetError::NotRunner(_) => error.to_string(),
+                    error => format!("cannot reach the runner's HTTP server at {endpoint}: {error}"),
+                };
                 return Answers { fault: Some(fault), ..Answers::default() };
             }
         };
@@ -251,8 +257,8 @@ impl Prober {
         Answers { fault, ready, metrics: page.metrics }
     }
 
-    async fn pages(&self, endpoint: &str) -> Result<((StatusCode, String), MetricsPage), GetError> {
-        let ready = self.http.get(endpoint, "/health/ready").await?;
+    async fn pages(&self, server: &Server) -> Result<((StatusCode, String), MetricsPage), GetError> {
+        let ready = self.http.get(server, "/health/ready").await?;
         let (mut metrics, mut beginning) = (RunnerMetrics::default(), String::new());
         let line = |line: &str| {
             if beginning.len() < BEGINNING {
@@ -261,9 +267,20 @@ impl Prober {
             }
             metrics.add_line(line);
         };
-        let status = self.http.lines(endpoint, "/metrics", line).await?;
+        let status = self.http.lines(server, "/metrics", line).await?;
         Ok((ready, MetricsPage { status, metrics, beginning }))
     }
+}
+
+/// Publishes the result of a probe, and returns the previous level.
+fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
+    let mut before = Level::None;
+    published.send_modify(|now| {
+        before = now.level;
+        let unbound = std::mem::take(&mut now.unbound);
+        *now = Health { unbound, ..health };
+    });
+    before
 }
 
 /// The response for `/metrics`.
@@ -276,25 +293,6 @@ struct MetricsPage {
 
 /// Lines of a response are kept up to this number of bytes.
 const BEGINNING: usize = 1000;
-
-/// Drops responses of a server that belongs to another process, such as a previous runner or a second runner on the same address. Such a
-/// server is older than the child. A younger server may have been started by the command.
-fn of_this(pid: u32, endpoint: &str, answers: Answers) -> Answers {
-    let Some((theirs, ours)) = answers.metrics.process_started.zip(process::started_at(pid)) else {
-        return answers;
-    };
-    let older = ours - theirs;
-    if older < SAME_START {
-        return answers;
-    }
-    let fault = format!(
-        "the HTTP server at {endpoint} belongs to another process, started {older:.0}s before this runner"
-    );
-    Answers { fault: Some(fault), ..Answers::default() }
-}
-
-/// Both times are based on a boot time in whole seconds.
-const SAME_START: f64 = 2.0;
 
 /// Uptime of a child that is not stopping.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {

@@ -8,8 +8,6 @@ pub(super) struct RunnerMetrics {
     /// The sum of `gitlab_runner_jobs`; absent before the first poll, which does not mean 0.
     pub(super) jobs: Option<usize>,
     pub(super) process_state: Option<String>,
-    /// Start time of the process that serves the metrics, in Unix seconds.
-    pub(super) process_started: Option<f64>,
     pub(super) version: Option<String>,
     pub(super) revision: Option<String>,
     /// By short token, which is the label of a section.
@@ -82,8 +80,9 @@ impl Requests {
 impl RunnerMetrics {
     /// Adds one line of the metrics, if it is relevant.
     pub(super) fn add_line(&mut self, line: &str) {
-        let is_relevant = line.starts_with("gitlab_runner_") || line.starts_with("process_start_time");
-        if is_relevant && let Some(sample) = Sample::parse(line) {
+        if line.starts_with("gitlab_runner_")
+            && let Some(sample) = Sample::parse(line)
+        {
             self.add(&sample);
         }
     }
@@ -109,7 +108,6 @@ impl RunnerMetrics {
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
                 self.process_state = sample.label("state");
             }
-            "process_start_time_seconds" => self.process_started = Some(sample.value),
             "gitlab_runner_version_info" => {
                 self.version = sample.label("version");
                 self.revision = sample.label("revision");
@@ -269,14 +267,12 @@ gitlab_runner_job_router_circuit_breaker_state 2
 gitlab_runner_job_router_get_job_duration_seconds_count 7
 gitlab_runner_job_router_fallbacks_total{reason="breaker_open"} 3
 gitlab_runner_job_router_fallbacks_total{reason="no_discovery"} 1
-process_start_time_seconds 1.70000000012e+09
 gitlab_runner_broken{
 "#;
         let metrics = parse(text);
         assert_eq!(metrics.jobs, Some(5));
         assert_eq!(metrics.process_state.as_deref(), Some("running"));
         assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
-        assert_eq!(metrics.process_started, Some(1_700_000_000.12));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
         assert_eq!(abc, Requests { accepted: 13, jobs: 3, ..prevented });

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fmt,
     path::{Path, PathBuf},
 };
 
@@ -22,6 +23,16 @@ pub struct Source {
     pub listen_address: Option<String>,
 }
 
+/// Where the runner's HTTP server can be reached: addresses with a port. They are tried in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(pub Vec<String>);
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" and "))
+    }
+}
+
 impl Source {
     /// Parses a command that runs `gitlab-runner run`. `env` reads a variable of the runner's environment.
     pub fn new(command: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
@@ -40,7 +51,7 @@ impl Source {
     }
 
     /// Address of the runner's HTTP server, if it has one.
-    pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<String> {
+    pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<Endpoint> {
         let configured = || config?.listen_address.as_deref();
         self.listen_address.as_deref().or_else(configured).map(connectable)
     }
@@ -85,20 +96,20 @@ fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
     found
 }
 
-/// Converts a listen address to an address to connect to: a wildcard address becomes loopback, and a missing port the default.
-fn connectable(address: &str) -> String {
+/// Converts a listen address to the addresses to connect to. A wildcard address becomes loopback: of both families, because the runner accepts
+/// both, but the host may not have both. A missing port becomes the default.
+fn connectable(address: &str) -> Endpoint {
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
             (host, port.to_owned())
         }
         _ => (address, DEFAULT_PORT.to_string()),
     };
-    let host = match host {
-        "" | "0.0.0.0" => "127.0.0.1",
-        "[::]" | "::" => "[::1]",
-        other => other,
+    let hosts = match host {
+        "" | "0.0.0.0" | "[::]" | "::" => &["127.0.0.1", "[::1]"][..],
+        _ => &[host],
     };
-    format!("{host}:{port}")
+    Endpoint(hosts.iter().map(|host| format!("{host}:{port}")).collect())
 }
 
 #[cfg(test)]
@@ -126,7 +137,7 @@ mod tests {
         );
         let file = RunnerConfig { listen_address: Some(":3".to_owned()), ..RunnerConfig::default() };
         for config in [Some(&file), None] {
-            assert_eq!(env.endpoint(config).as_deref(), Some("127.0.0.1:1"), "{config:?}");
+            assert_eq!(env.endpoint(config), Some(connectable(":1")), "{config:?}");
         }
         for (config, path) in [("x.toml", "/home/runner/x.toml"), ("/x.toml", "/x.toml")] {
             let below = source(&["run", "--config", config, "--working-directory=/home/runner"], &[]);
@@ -134,7 +145,7 @@ mod tests {
         }
         let bare = source(&["run", "-c", "/x.toml"], &[]);
         assert_eq!(bare.config, PathBuf::from("/x.toml"));
-        assert_eq!(bare.endpoint(Some(&file)).as_deref(), Some("127.0.0.1:3"));
+        assert_eq!(bare.endpoint(Some(&file)), Some(connectable(":3")));
         assert_eq!(bare.endpoint(None), None);
     }
 
@@ -169,14 +180,15 @@ mod tests {
     #[test]
     fn listen_address_maps_to_connect_address() {
         for (listen, connect) in [
-            (":9252", "127.0.0.1:9252"),
-            ("0.0.0.0:80", "127.0.0.1:80"),
-            ("[::]:80", "[::1]:80"),
+            (":9252", "127.0.0.1:9252 and [::1]:9252"),
+            ("0.0.0.0:80", "127.0.0.1:80 and [::1]:80"),
+            ("[::]:80", "127.0.0.1:80 and [::1]:80"),
+            ("::", "127.0.0.1:9252 and [::1]:9252"),
             ("10.0.0.1:80", "10.0.0.1:80"),
             ("localhost", "localhost:9252"),
             ("[::1]:7", "[::1]:7"),
         ] {
-            assert_eq!(connectable(listen), connect, "{listen}");
+            assert_eq!(connectable(listen).to_string(), connect, "{listen}");
         }
     }
 }

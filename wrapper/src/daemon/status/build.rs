@@ -88,6 +88,7 @@ impl HealthStatus {
             level: health.level,
             level_max: Some(health.level_max).filter(|level| *level > Level::None),
             reasons: texts(&health.reasons),
+            unbound: !health.unbound.is_empty(),
             runner_version: name(health.version),
             runner_revision: name(health.revision),
             process_state: name(health.process_state),

@@ -9,7 +9,7 @@ use super::{list, runner_command, stat::Process};
 use crate::supervise::blocking;
 
 /// Programs that pass SIGQUIT on to the program that they start. `launchers` in the tests of the wrapper tries each of them.
-const PASS_ON: [&str; 4] = ["sudo", "tini", "dumb-init", "catatonit"];
+pub(super) const PASS_ON: [&str; 4] = ["sudo", "tini", "dumb-init", "catatonit"];
 
 /// Timeout of the search. A process whose file system hangs does not show its command line.
 const LIMIT: Duration = Duration::from_secs(1);

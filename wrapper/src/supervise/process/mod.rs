@@ -11,6 +11,7 @@ mod launcher;
 mod leftovers;
 mod list;
 pub(crate) mod orphans;
+mod peer;
 mod pidfd;
 mod proc_status;
 mod runner_command;
@@ -28,5 +29,6 @@ pub use self::{
 pub(crate) use self::{
     identity::{boot_id, started_at},
     launcher::{Launcher, launcher_of},
+    peer::{Peer, peer},
     proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended},
 };
