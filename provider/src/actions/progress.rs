@@ -10,12 +10,19 @@ use crate::{
     client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
     explain::cause,
+    host_text::shortened,
     mutex::Mutex,
     schema::Progress,
 };
 
 /// How often the runner managers that are not finished are listed.
 const SUMMARY_EVERY: Duration = Duration::from_secs(30);
+
+/// The changes of a runner manager that are reported immediately. After that it is one each second on average, whatever its wrapper reports.
+const BURST: u64 = 20;
+
+/// The maximum length of a line about a runner manager: its wrapper can report many problems.
+const MAX_LINE: usize = 512;
 
 /// The most runner managers that a summary names.
 const NAMED: usize = 5;
@@ -31,7 +38,10 @@ pub(super) struct Board<'a> {
 #[derive(Default)]
 struct Line {
     text: String,
+    /// What was reported last.
     key: Option<Key>,
+    /// The number of reported changes.
+    reported: u64,
     finished: bool,
 }
 
@@ -86,9 +96,11 @@ impl<'a> Board<'a> {
         };
         let mut managers = self.managers.lock();
         let line = managers.entry(manager.to_owned()).or_default();
-        let changed = line.key.as_ref() != Some(&key);
-        *line = Line { text, key: Some(key), finished: false };
-        if changed {
+        line.text = shortened(text, MAX_LINE);
+        line.finished = false;
+        if line.key.as_ref() != Some(&key) && line.reported < BURST + self.start.elapsed().as_secs() {
+            line.key = Some(key);
+            line.reported += 1;
             self.progress.report(format!("{manager}: {}", line.text));
         }
     }
@@ -229,6 +241,24 @@ mod tests {
         }
         board.finished("m1", "the runner exited after 2s");
         assert_eq!(*lines.lock(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flood_of_changes_is_limited() {
+        let (progress, lines) = progress(&CancellationToken::new());
+        let board = Board::new(&progress, Instant::now(), ["m1".to_owned()].iter());
+        for _ in 0..10_000 {
+            for seen in [RunnerStatus::Running, RunnerStatus::InShutdown] {
+                board.read("m1", &status(seen));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        let count = lines.lock().len();
+        assert!((29..=30).contains(&count), "{count}");
+        // The last change is not lost.
+        sleep(Duration::from_secs(5)).await;
+        board.read("m1", &status(RunnerStatus::Stopped));
+        assert_eq!(lines.lock().last().unwrap(), "m1: stopped");
     }
 
     #[tokio::test(start_paused = true)]

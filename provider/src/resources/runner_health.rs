@@ -38,6 +38,9 @@ use state::{
     removed_guards, warn_of_unhealthy,
 };
 
+/// The number of shared autoscaling groups that are reported. Two managers can share all of their groups, and one shows the mistake.
+const MAX_SHARED_GROUPS: usize = 10;
+
 #[derive(Debug)]
 pub struct RunnerHealth {
     pub shared: Arc<Shared>,
@@ -80,13 +83,14 @@ impl RunnerHealth {
         (!diags.has_errors()).then_some(())
     }
 
-    /// One text for each autoscaling group that a manager of this resource shares with another manager of this process.
+    /// One text for each of the first autoscaling groups that a manager of this resource shares with another manager of this process.
     fn shared_worker_groups(&self, state: &HealthState) -> Vec<Explained> {
         if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
             return Vec::new();
         }
         let shared = self.shared.worker_groups.add(state.worker_groups(self.shared.selectors()));
-        shared.iter().map(|(group, managers)| health::shared_worker_group(group, managers)).collect()
+        let shared = shared.iter().take(MAX_SHARED_GROUPS);
+        shared.map(|(group, managers)| health::shared_worker_group(group, managers)).collect()
     }
 
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.

@@ -84,14 +84,15 @@ impl Hostile {
     }
 }
 
-/// A health check and a status of one runner manager, applied for a few seconds.
-fn apply(key: &KeyPair, server: &SshServer, wrapper_address: &str) -> (Workspace, Run) {
+/// A health check and a status of runner managers on one host, applied for a few seconds.
+fn apply(key: &KeyPair, server: &SshServer, wrappers: &[String]) -> (Workspace, Run) {
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let managers = json!({ "m1": {
-        "instance_name": "m1",
-        "address": server.address().to_string(),
-        "wrapper_address": wrapper_address,
-    } });
+    let manager = |(number, wrapper): (usize, &String)| {
+        let name = format!("m{number}");
+        let address = server.address().to_string();
+        (name.clone(), json!({ "instance_name": name, "address": address, "wrapper_address": wrapper }))
+    };
+    let managers: serde_json::Map<_, _> = (1..).zip(wrappers).map(manager).collect();
     let ssh = json!({ "username": "deploy", "private_key": key.private, "host_keys": [server.host_key()] });
     let main = json!({
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
@@ -135,7 +136,7 @@ fn peak_memory(process: u32) -> usize {
 fn through_sshd(answer: impl Fn() -> Result<v1::Status, Status> + Send + Sync + 'static) -> (Workspace, Run) {
     let key = KeyPair::generate().unwrap();
     let server = SshServer::start(&[&key.public]).unwrap();
-    apply(&key, &server, &Hostile(Arc::new(answer)).serve())
+    apply(&key, &server, &[Hostile(Arc::new(answer)).serve()])
 }
 
 fn running(health: v1::Health) -> v1::Status {
@@ -204,6 +205,23 @@ fn lists_of_tiny_texts_are_cut() {
     assert_eq!(groups.as_array().unwrap().len(), 100);
 }
 
+/// Two managers that share all of their groups.
+#[test]
+fn errors_about_shared_groups_are_limited() {
+    let key = KeyPair::generate().unwrap();
+    let server = SshServer::start(&[&key.public]).unwrap();
+    let groups: Vec<_> = (0..100).map(|number| format!("{number:0200}")).collect();
+    let health =
+        v1::Health { level: v1::Level::Polling.into(), worker_groups: groups, ..v1::Health::default() };
+    let wrapper = || {
+        let status = running(health.clone());
+        Hostile(Arc::new(move || Ok(status.clone()))).serve()
+    };
+    let (_, run) = apply(&key, &server, &[wrapper(), wrapper()]);
+    let text = run.failed().stderr;
+    assert_eq!(text.matches("Error: Runner managers share an autoscaling group").count(), 10, "{text}");
+}
+
 #[test]
 fn error_text_of_wrapper_is_shortened() {
     // The limit of a header is 16 KiB.
@@ -218,7 +236,7 @@ fn channels_of_ssh_server_end_the_wait() {
     for kind in [ChannelKind::Session, ChannelKind::ForwardedTcpip] {
         let opens = Opens::new(kind, usize::MAX);
         let server = SshServer::start_opening(&[&key.public], &opens).unwrap();
-        let (_, run) = apply(&key, &server, "tcp://127.0.0.1:1");
+        let (_, run) = apply(&key, &server, &["tcp://127.0.0.1:1".to_owned()]);
         let text = run.failed().stderr;
         assert!(text.contains("SSH server opens channels"), "{text}");
         assert_eq!(opens.accepted(), 0);
