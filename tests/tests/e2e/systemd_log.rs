@@ -119,3 +119,31 @@ fn hanging_journalctl_delays_only_log_tail() {
     });
     assert_eq!(machine.ask(&["status"])["failure_reason"], "exit status 3");
 }
+
+/// The time in which the journal is read does not shorten the part of the drain that is searched.
+#[test]
+fn slow_journalctl_hides_no_aborted_job() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    let script = "trap : QUIT
+        trap 'echo \"WARNING: Starting forceful shutdown\"; exit 0' TERM
+        while :; do sleep 0.02; done";
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
+    std::fs::create_dir(machine.system.path("/opt/slow")).unwrap();
+    let slow = "case \"$*\" in *--grep*) sleep 1;; esac; exec /usr/bin/journalctl \"$@\"";
+    program::script(&machine.system.path("/opt/slow/journalctl"), slow).unwrap();
+    adjust(&machine, "Environment=GRIT_WRAPPER_START_GRACE=0s PATH=/opt/slow:/usr/bin:/bin");
+    machine.run(&["systemctl", "start", "--no-block", UNIT]);
+    let runner = poll::until("the runner handles SIGQUIT", LIMIT, || {
+        let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
+        let caught = format!("grep -q '^SigCgt:.*4...$' /proc/{pid}/status");
+        let caught = machine.system.run(&["sh", "-c", &caught]).unwrap();
+        if caught.status.success() { Ok(pid) } else { Err(machine.journal()) }
+    });
+    machine.run(&["sh", "-c", &format!("grit-wrapper drain && kill -s TERM {runner}")]);
+    let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
+        status if status["state"] == "stopped" => Ok(status),
+        status => Err(status),
+    });
+    assert_eq!(status["drain"]["outcome"], "jobs_aborted", "{}", machine.journal());
+}

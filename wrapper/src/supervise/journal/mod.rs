@@ -73,8 +73,8 @@ impl Journal {
     pub(super) fn last_lines(&self, pid: u32, since: Instant) -> LastLines {
         let journal = self.clone();
         Box::pin(async move {
-            let read = journal.messages(pid, since.elapsed() + CLOCK_TOLERANCE, &["--boot", MESSAGES]);
-            match timeout(READ_LIMIT, read).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            let since = monotonic_of(since).saturating_sub(CLOCK_TOLERANCE);
+            match journal.messages(READ_LIMIT, pid, since, &[MESSAGES]).await {
                 Ok(raw) => presentable(&raw),
                 Err(error) => {
                     debug!(
@@ -96,12 +96,9 @@ impl Journal {
         pid: u32,
         since: Instant,
     ) -> [bool; N] {
-        let age = since.elapsed();
-        let begin = format!("--since=-{}s", age.saturating_add(SEARCH_TOLERANCE).as_secs());
+        let begin = format!("--since=-{}s", since.elapsed().saturating_add(SEARCH_TOLERANCE).as_secs());
         let grep = format!("--grep={}", texts.join("|"));
-        let words = ["--boot", &begin, &grep];
-        let found = timeout(SEARCH_LIMIT, self.messages(pid, age, &words)).await;
-        match found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        match self.messages(SEARCH_LIMIT, pid, monotonic_of(since), &[&begin, &grep]).await {
             Ok(found) => texts.map(|text| found.iter().any(|line| message_of_runner(line).starts_with(text))),
             Err(error) => {
                 warn!(
@@ -114,18 +111,28 @@ impl Journal {
         }
     }
 
-    /// The messages of the process with this PID in the unit, of at most this age. For a user without access to the journal there are none, without
-    /// an error. `words`: further arguments of `journalctl`.
-    async fn messages(&self, pid: u32, age: Duration, words: &[&str]) -> io::Result<Vec<String>> {
+    /// The messages of the process with this PID in the unit, since this time of the monotonic clock. For a user without access to the journal there are none, without
+    /// an error. Fails after `limit`. `words`: further arguments of `journalctl`.
+    async fn messages(
+        &self,
+        limit: Duration,
+        pid: u32,
+        since: Duration,
+        words: &[&str],
+    ) -> io::Result<Vec<String>> {
+        let read = timeout(limit, self.read(pid, since, words)).await;
+        read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn read(&self, pid: u32, since: Duration, words: &[&str]) -> io::Result<Vec<String>> {
         sync().await;
         let (of_pid, of_unit) = (format!("_PID={pid}"), format!("_SYSTEMD_UNIT={}", self.unit));
-        let fixed = ["--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE"];
+        let fixed = ["--quiet", "--no-pager", "--boot", "--output=json", "--output-fields=MESSAGE"];
         let output = journalctl(&[&fixed[..], words, &[&of_pid, &of_unit]].concat()).await?;
         // With `--grep` and without a match, newer versions exit with 1 and an empty stderr.
         if !output.status.success() && !output.stderr.is_empty() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        let since = monotonic().saturating_sub(age);
         Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
     }
 }
@@ -187,9 +194,10 @@ async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {
 }
 
 /// The journal's timestamps are monotonic, so a change of the wall clock does not matter.
-fn monotonic() -> Duration {
+fn monotonic_of(instant: Instant) -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+    let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default());
+    now.saturating_sub(instant.elapsed())
 }
 
 /// The messages since an instant of the monotonic clock, from JSON lines: an earlier process may have had the same PID.
