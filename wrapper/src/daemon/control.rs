@@ -181,8 +181,8 @@ impl Control {
 
     /// SIGQUIT would not drain this runner. Where the check is not possible, the signal is refused later, or its missing effect is reported.
     async fn refuse_launcher(&self) -> Result<(), ControlError> {
-        let child = self.supervision().state.child();
-        match process::launcher_of(child.map(|child| child.pid)).await {
+        let Some(child) = self.supervision().state.child() else { return Ok(()) };
+        match process::launcher_of(child.pid).await {
             Some(launcher) => Err(ControlError::Launcher(launcher)),
             None => Ok(()),
         }

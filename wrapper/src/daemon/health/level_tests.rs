@@ -97,6 +97,13 @@ fn runner_without_section_is_at_most_ready() {
 }
 
 #[test]
+fn runner_behind_a_launcher_is_below_ready() {
+    let case = Case { succeeded: 1, ..Case::healthy() };
+    let (level, reasons) = health_level(&Evidence { launcher: Some("through `su`"), ..case.evidence() });
+    assert_eq!((level, reasons), (Level::Process, vec!["through `su`".to_owned()]));
+}
+
+#[test]
 fn each_health_level_has_its_reason() {
     Case::healthy().is(Level::Polling, "");
     Case { uptime: None, ..Case::healthy() }.is(Level::None, "is stopping");

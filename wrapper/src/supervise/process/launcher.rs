@@ -22,12 +22,12 @@ pub(crate) struct Launcher {
     runner: u32,
 }
 
-/// The launcher of the runner that descends from this child; `None` if there is no child, or if the child is the runner, passes SIGQUIT on to it, or has not started it.
+/// The launcher of the runner that descends from this child. `None` if the child is the runner, passes SIGQUIT on to the runner, or has not started
+/// a runner.
 ///
 /// The names of the child and of the processes between it and the runner are those of the operator's command. A job cannot be one of them, because
 /// the search ends at the runner.
-pub(crate) async fn launcher_of(child: impl Into<Option<u32>>) -> Option<Launcher> {
-    let child = child.into()?;
+pub(crate) async fn launcher_of(child: u32) -> Option<Launcher> {
     blocking::run("launcher", LIMIT, move || Ok(find(child))).await.ok().flatten()
 }
 
