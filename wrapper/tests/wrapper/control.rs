@@ -28,45 +28,47 @@ fn from_a_job(id: &str) -> DrainRequest {
     DrainRequest { id: id.to_owned(), job_url: JOB.to_owned(), ..DrainRequest::default() }
 }
 
-/// A wrapper whose runner needs a minute for its job list, and the URL of the wrapper's REST API.
-async fn with_a_runner_that_hangs() -> (Wrapper, String) {
+/// A wrapper whose runner needs a minute for its job list, the URL of the wrapper's REST API, and that runner.
+async fn with_a_runner_that_hangs() -> (Wrapper, String, Runner) {
     let runner = Runner::new().await;
     runner.says("/debug/jobs/list", 200, &format!("url={JOB} state=running\n"));
     runner.list_takes(Duration::from_secs(60));
     let flags = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
     let wrapper = Start::new().flags(&flags).runner(&runner).child(&[]);
     let url = crate::web::ready_at(&wrapper).await;
-    (wrapper, url)
+    runner.listens().await;
+    (wrapper, url, runner)
 }
 
 /// Waits until the runner has exited, and starts it again.
-async fn drained(wrapper: &Wrapper, id: &str) {
+async fn drained(wrapper: &Wrapper, runner: &Runner, id: &str) {
     wrapper.client().await.becomes(Upstream::Stopped).await;
     let mut client = wrapper.v1_client().await;
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.drain.unwrap().id, id);
     client.start(StartRequest {}).await.unwrap();
+    runner.listens().await;
 }
 
 #[tokio::test]
 async fn drain_continues_if_client_leaves_during_self_check() {
-    let (wrapper, url) = with_a_runner_that_hangs().await;
+    let (wrapper, url, runner) = with_a_runner_that_hangs().await;
     let moment = Duration::from_millis(300);
 
     let mut client = wrapper.v1_client().await;
     let mut request = tonic::Request::new(from_a_job("client deadline"));
     request.set_timeout(moment);
     client.drain(request).await.unwrap_err();
-    drained(&wrapper, "client deadline").await;
+    drained(&wrapper, &runner, "client deadline").await;
 
     // Dropping the future of a call resets the call (RST_STREAM); the connection stays open.
     timeout(moment, client.drain(from_a_job("reset"))).await.unwrap_err();
-    drained(&wrapper, "reset").await;
+    drained(&wrapper, &runner, "reset").await;
 
     let mut other = wrapper.v1_client().await;
     timeout(moment, other.drain(from_a_job("closed"))).await.unwrap_err();
     drop(other);
-    drained(&wrapper, "closed").await;
+    drained(&wrapper, &runner, "closed").await;
 
     // As `curl -m 1` does.
     let host = url.strip_prefix("http://").unwrap();
@@ -77,7 +79,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     tokio::time::sleep(moment).await;
     drop(stream);
-    drained(&wrapper, "rest").await;
+    drained(&wrapper, &runner, "rest").await;
 
     // As `timeout -s INT 1` does, but always during the call.
     let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
@@ -91,7 +93,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     tokio::time::sleep(2 * moment).await;
     kill_process(pid(command.id()), Signal::INT).unwrap();
     command.wait().unwrap();
-    drained(&wrapper, "command").await;
+    drained(&wrapper, &runner, "command").await;
 
     crate::support::eventually("each check took longer than its limit", async || {
         let skipped = wrapper.read("log").matches("skipping the self-drain check").count();
@@ -102,7 +104,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
 
 #[tokio::test]
 async fn drain_is_answered_if_self_drain_check_hangs() {
-    let (wrapper, _) = with_a_runner_that_hangs().await;
+    let (wrapper, _, _runner) = with_a_runner_that_hangs().await;
     let mut client = wrapper.v1_client().await;
     let begin = Instant::now();
     let answer = client.drain(from_a_job("patient")).await.unwrap().into_inner();
