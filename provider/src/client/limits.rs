@@ -25,6 +25,7 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
     shorten(&mut status.failure_reason, MAX_FAILURE);
     shorten(&mut status.wrapper_version, MAX_NAME);
     shorten(&mut status.process, MAX_NAME);
+    shorten(&mut status.boot_id, MAX_NAME);
     for drain in status.drain.iter_mut().chain(&mut status.last_drain) {
         // An identifier of a client: up to 200 characters.
         shorten(&mut drain.id, MAX_TEXT);
