@@ -210,7 +210,7 @@ impl client::Handler for Handler {
         server_channel_open_unknown();
     }
 
-    /// So that [`Self::server_channel_open_unknown`] counts and refuses it.
+    /// So that [`client::Handler::server_channel_open_unknown`] counts and refuses it.
     async fn should_accept_unknown_server_channel(&mut self, _: ChannelId, _: &str) -> bool {
         true
     }
