@@ -174,6 +174,13 @@ impl Detail {
                 "it could not report the end of at least one job to GitLab: the result of each such job is lost"
                     .to_owned()
             }
+            DrainOutcome::OpenRequests => {
+                let open = drain.and_then(|drain| drain.open_requests).unwrap_or(1);
+                let requests = if open == 1 { "1 job request was" } else { &format!("{open} job requests were") };
+                format!(
+                    "{requests} open when it received SIGQUIT: GitLab may have assigned a job to such a request, and that job never ran"
+                )
+            }
             DrainOutcome::Killed => {
                 "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
                     .to_owned()
@@ -199,6 +206,8 @@ pub struct DrainInfo {
     pub until_deadline: Option<Duration>,
     /// Known after the exit.
     pub outcome: Option<DrainOutcome>,
+    /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
+    pub open_requests: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +217,8 @@ pub enum DrainOutcome {
     JobsAborted,
     /// The runner finished its jobs, but could not report the end of at least one of them to GitLab.
     ResultsLost,
+    /// Job requests were open at SIGQUIT, and GitLab may have assigned a job to one of them.
+    OpenRequests,
     Killed,
     Failed,
     Unknown,
@@ -220,6 +231,7 @@ impl DrainOutcome {
             Self::Clean => "clean",
             Self::JobsAborted => "jobs_aborted",
             Self::ResultsLost => "results_lost",
+            Self::OpenRequests => "open_requests",
             Self::Killed => "killed",
             Self::Failed => "failed",
             Self::Unknown => "unknown",
@@ -237,6 +249,7 @@ impl DrainOutcome {
             v1::DrainOutcome::Failed => Some(Self::Failed),
             v1::DrainOutcome::Unknown => Some(Self::Unknown),
             v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
+            v1::DrainOutcome::OpenRequests => Some(Self::OpenRequests),
         }
     }
 }
@@ -308,6 +321,7 @@ impl From<v1::Status> for Snapshot {
             deadline: drain.deadline.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
             until_deadline: drain.until_deadline.and_then(|left| left.try_into().ok()),
             outcome: DrainOutcome::of(drain.outcome()),
+            open_requests: drain.open_requests,
             id: drain.id,
             reason: drain.reason,
             requested_by: drain.requested_by,

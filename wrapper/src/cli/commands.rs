@@ -226,6 +226,7 @@ async fn finish(
         Some(
             outcome @ (StopOutcome::JobsAborted
             | StopOutcome::ResultsLost
+            | StopOutcome::OpenRequests
             | StopOutcome::Killed
             | StopOutcome::Failed
             | StopOutcome::Unknown),

@@ -7,7 +7,7 @@ use grit_proto::wrapper_v1 as v1;
 use crate::{
     daemon::{
         health::Level,
-        status::{Drain, Exit, HealthStatus, How, Job, JobRouter, OldestJob, Status},
+        status::{Drain, Exit, HealthStatus, How, Job, JobRouter, OldestJob, Registration, Status},
     },
     supervise::{Mode, RunnerState, StopOutcome},
 };
@@ -30,6 +30,7 @@ pub(super) fn status(status: v1::Status) -> Result<Status, UnknownValue> {
         last_drain: status.last_drain.map(drain).transpose()?,
         shutting_down: status.shutting_down,
         wrapper_version: status.wrapper_version,
+        registrations: status.registrations.into_iter().map(registration).collect(),
         reading_log: status.reading_log,
     })
 }
@@ -80,6 +81,15 @@ fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
     })
 }
 
+fn registration(registration: v1::Registration) -> Registration {
+    Registration {
+        url: registration.url,
+        system_id: registration.system_id,
+        runner_ids: registration.runner_ids,
+        sections_without_id: registration.sections_without_id,
+    }
+}
+
 fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
     let mode = inverse(&[Mode::Graceful, Mode::Forceful], drain.mode()).ok_or(UnknownValue)?;
     let outcome = inverse(&StopOutcome::ALL, drain.outcome());
@@ -93,6 +103,7 @@ fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
         deadline: time(drain.deadline),
         signalled: drain.signalled,
         outcome,
+        open_requests: drain.open_requests,
         exit: drain.exit.map(exit),
         graceful_until: None,
         progress_at: None,

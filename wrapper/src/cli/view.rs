@@ -158,6 +158,10 @@ pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
         StopOutcome::ResultsLost => {
             "results lost: the runner finished its jobs, but could not report the end of at least one of them to GitLab"
         }
+        StopOutcome::OpenRequests => {
+            "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; \
+             GitLab may have assigned a job to one of them, which never ran"
+        }
         StopOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         StopOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         StopOutcome::Unknown => {
@@ -210,6 +214,7 @@ mod tests {
                 deadline: None,
                 signalled: true,
                 outcome: None,
+                open_requests: None,
                 exit: None,
                 graceful_until: None,
                 progress_at: None,
@@ -217,6 +222,7 @@ mod tests {
             last_drain: None,
             shutting_down: false,
             wrapper_version: "0.1.0".to_owned(),
+            registrations: Vec::new(),
             reading_log: false,
         }
     }

@@ -31,6 +31,8 @@ pub struct Status {
     /// The wrapper exits after the runner.
     pub shutting_down: bool,
     pub wrapper_version: String,
+    /// Where the runner is registered.
+    pub registrations: Vec<Registration>,
     /// The last log lines are being read, and follow in `failure_reason`.
     #[serde(skip)]
     pub reading_log: bool,
@@ -91,6 +93,15 @@ pub struct HealthStatus {
     pub last_poll_at: Option<SystemTime>,
 }
 
+/// The `[[runners]]` sections of one GitLab instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Registration {
+    pub url: String,
+    pub system_id: Option<String>,
+    pub runner_ids: Vec<u64>,
+    pub sections_without_id: u32,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobRouter {
     pub circuit_breaker: String,
@@ -121,6 +132,8 @@ pub struct Drain {
     pub signalled: bool,
     #[serde(serialize_with = "outcome_name")]
     pub outcome: Option<StopOutcome>,
+    /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
+    pub open_requests: Option<u32>,
     /// Only of an earlier runner.
     pub exit: Option<Exit>,
     /// The deadline of the request, also after the end of the drain.

@@ -29,6 +29,8 @@ pub struct Stop {
     pub finished_callbacks: Vec<Callback>,
     /// The child was seen to abort its jobs during the graceful stop.
     pub aborts_jobs: bool,
+    /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown.
+    pub open_requests: Option<u32>,
     /// `None` while the stop is in progress.
     pub outcome: Option<StopOutcome>,
 }
@@ -96,6 +98,7 @@ impl Stop {
             callbacks: Vec::new(),
             finished_callbacks: Vec::new(),
             aborts_jobs: false,
+            open_requests: None,
             outcome: None,
         }
     }
@@ -130,6 +133,9 @@ pub enum StopOutcome {
     JobsAborted,
     /// After a graceful stop the child exited with code 0, but gave up reporting the end of at least one job to GitLab.
     ResultsLost,
+    /// After a graceful stop the child exited with code 0, but job requests were open at SIGQUIT: GitLab may have assigned a job to one of them, which
+    /// then never ran.
+    OpenRequests,
     /// The child did not exit in time after SIGTERM, and was killed.
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
@@ -141,10 +147,11 @@ pub enum StopOutcome {
 }
 
 impl StopOutcome {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Clean,
         Self::JobsAborted,
         Self::ResultsLost,
+        Self::OpenRequests,
         Self::Killed,
         Self::Failed,
         Self::Unknown,
@@ -156,6 +163,7 @@ impl StopOutcome {
             Self::Clean => "clean",
             Self::JobsAborted => "jobs_aborted",
             Self::ResultsLost => "results_lost",
+            Self::OpenRequests => "open_requests",
             Self::Killed => "killed",
             Self::Failed => "failed",
             Self::Unknown => "unknown",
@@ -163,9 +171,9 @@ impl StopOutcome {
         }
     }
 
-    /// The outcome of a stop in this mode when its child ended this way.
-    pub(super) fn of(mode: Mode, end: &End, observed: Observation) -> Self {
-        match (end, mode) {
+    /// The outcome of this stop when its child ended this way.
+    pub(super) fn of(stop: &Stop, end: &End, observed: Observation) -> Self {
+        match (end, stop.mode) {
             (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
@@ -173,6 +181,7 @@ impl StopOutcome {
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if observed.aborts_jobs => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if observed.lost_results => Self::ResultsLost,
+            (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
     }
@@ -185,7 +194,9 @@ mod tests {
     #[test]
     fn only_exit_code_0_after_graceful_stop_is_clean() {
         let nothing = Observation::default();
-        let of = |mode, exit, killed| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed }, nothing);
+        let of = |mode, exit, killed| {
+            StopOutcome::of(&Stop::new("d", mode), &End::Exited { pid: 1, exit, killed }, nothing)
+        };
         for (mode, exit, killed, outcome) in [
             (Mode::Graceful, Exit::Code(0), false, StopOutcome::Clean),
             (Mode::Graceful, Exit::Code(1), false, StopOutcome::Failed),
@@ -198,7 +209,19 @@ mod tests {
         ] {
             assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
         }
-        assert_eq!(StopOutcome::of(Mode::Graceful, &End::NeverStarted, nothing), StopOutcome::NoRunner);
+        let stop = Stop::new("d", Mode::Graceful);
+        assert_eq!(StopOutcome::of(&stop, &End::NeverStarted, nothing), StopOutcome::NoRunner);
+    }
+
+    #[test]
+    fn drain_with_open_job_requests_is_not_clean() {
+        let of = |open_requests, code| {
+            let stop = Stop { open_requests, ..Stop::new("d", Mode::Graceful) };
+            let end = End::Exited { pid: 1, exit: Exit::Code(code), killed: false };
+            StopOutcome::of(&stop, &end, Observation::default())
+        };
+        assert_eq!((of(None, 0), of(Some(0), 0)), (StopOutcome::Clean, StopOutcome::Clean));
+        assert_eq!((of(Some(1), 0), of(Some(1), 1)), (StopOutcome::OpenRequests, StopOutcome::Failed));
     }
 
     #[test]
@@ -209,8 +232,10 @@ mod tests {
             (true, true, StopOutcome::JobsAborted),
         ] {
             let observed = Observation { aborts_jobs, lost_results, ..Observation::default() };
-            let of =
-                |mode, exit| StopOutcome::of(mode, &End::Exited { pid: 1, exit, killed: false }, observed);
+            let of = |mode, exit| {
+                let stop = Stop { open_requests: Some(1), ..Stop::new("d", mode) };
+                StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false }, observed)
+            };
             assert_eq!(of(Mode::Graceful, Exit::Code(0)), outcome);
             assert_eq!(of(Mode::Forceful, Exit::Code(0)), StopOutcome::JobsAborted);
             assert_eq!(of(Mode::Graceful, Exit::Code(1)), StopOutcome::Failed);

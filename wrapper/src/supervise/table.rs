@@ -256,7 +256,7 @@ fn child_exited(state: State, exit: Exit, context: &mut Context<'_>) -> State {
             let killed = phase == Phase::Killed;
             context.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
             let end = End::Exited { pid: child.pid, exit, killed };
-            stop.outcome = Some(StopOutcome::of(stop.mode, &end, context.observation));
+            stop.outcome = Some(StopOutcome::of(&stop, &end, context.observation));
             exited(end, Some(stop), context)
         }
         // No other state has a child.

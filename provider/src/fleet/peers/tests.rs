@@ -245,6 +245,7 @@ async fn peer_with_drain_request_is_unhealthy() {
             signalled: true,
             deadline: None,
             outcome: None,
+            open_requests: None,
         }),
         evidence: crate::client::RunnerEvidence::default(),
         exit: None,

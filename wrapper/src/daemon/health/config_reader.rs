@@ -30,6 +30,9 @@ pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);
 /// Larger than a configuration with thousands of sections.
 const MAX_SIZE: u64 = 8 * 1024 * 1024;
 
+/// GitLab accepts no longer one. The runner's has 14 characters.
+const MAX_SYSTEM_ID: usize = 64;
+
 type Answer = Result<Arc<RunnerConfig>, ConfigError>;
 
 /// Reads one file. Clones share the thread.
@@ -126,8 +129,19 @@ fn read(path: &Path) -> Result<RunnerConfig, ConfigError> {
         _ => ConfigError::Unreadable { path: path.to_owned(), why: error.to_string() },
     })?;
     // The runner inherits the environment of the wrapper.
-    parse(&text, |name| std::env::var(name).ok())
-        .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })
+    let config = parse(&text, |name| std::env::var(name).ok())
+        .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
+    Ok(RunnerConfig { system_id: system_id(path), ..config })
+}
+
+/// The system id of the runner manager, which the runner writes beside its configuration.
+fn system_id(config: &Path) -> Option<String> {
+    let id = text(&config.with_file_name(".runner_system_id")).ok()?;
+    let is_valid = |id: &&str| {
+        (1..=MAX_SYSTEM_ID).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    };
+    Some(id.trim()).filter(is_valid).map(str::to_owned)
 }
 
 fn text(path: &Path) -> io::Result<String> {
@@ -177,6 +191,11 @@ mod tests {
         assert_eq!(reader.endpoint(None), None);
         fs::write(&path, "listen_address = \":1\"").unwrap();
         assert_eq!(reader.read().await.unwrap().listen_address.as_deref(), Some(":1"));
+        assert_eq!(reader.read().await.unwrap().system_id, None);
+        for (written, id) in [("r_0123456789ab\n", Some("r_0123456789ab")), ("", None), ("a b", None)] {
+            fs::write(folder.path().join(".runner_system_id"), written).unwrap();
+            assert_eq!(reader.read().await.unwrap().system_id.as_deref(), id);
+        }
         fs::write(&path, "listen_address = ").unwrap();
         assert!(matches!(reader.read().await, Err(ConfigError::Unreadable { .. })));
         let endpoint = reader.endpoint(None).unwrap().to_string();

@@ -28,7 +28,7 @@ mod runner_source;
 mod settings;
 mod short_token;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -92,6 +92,8 @@ pub struct Health {
     pub aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from its configuration.
     pub shutdown_timeout: Option<Duration>,
+    /// The configuration of the runner, also without a child; `None` if it could not be read.
+    pub config: Option<Arc<RunnerConfig>>,
     /// The addresses on which the wrapper does not listen, and why. Not from a probe.
     pub unbound: BTreeMap<String, String>,
 }
@@ -130,7 +132,7 @@ impl Health {
 
     /// The health in this state.
     pub fn of(&self, state: &State) -> Self {
-        let mut health = self.of_runner(state);
+        let mut health = Self { config: self.config.clone(), ..self.of_runner(state) };
         if !self.unbound.is_empty() {
             health.level = health.level.min(Level::Process);
             let reasons =

@@ -136,14 +136,14 @@ impl Prober {
     }
 
     async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
+        let read = self.reader.read().await;
         let Some(child) = supervision.state.child() else {
             *memory = Memory::default();
-            return Health::default();
+            return Health { config: read.ok(), ..Health::default() };
         };
         if memory.child != Some(child) {
             *memory = Memory::of(child);
         }
-        let read = self.reader.read().await;
         let config = read.as_deref();
         let server = self.reader.endpoint(config.ok()).map(|endpoint| Server { endpoint, runner: child });
         if let Ok(config) = config {
@@ -226,6 +226,7 @@ impl Prober {
             last_poll: memory.last_poll,
             aborts_jobs: memory.aborts_jobs,
             shutdown_timeout: memory.shutdown_timeout,
+            config: read.as_ref().ok().cloned(),
             ..Health::default()
         }
     }

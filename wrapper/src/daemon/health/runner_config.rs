@@ -24,6 +24,8 @@ pub struct RunnerConfig {
     pub check_interval: Duration,
     /// The runner's limit for its cleanup after SIGTERM.
     pub shutdown_timeout: Duration,
+    /// The id that distinguishes the managers of one runner, from the file `.runner_system_id` beside the configuration.
+    pub system_id: Option<String>,
     pub sections: Vec<Section>,
 }
 
@@ -34,6 +36,7 @@ impl Default for RunnerConfig {
             concurrent: None,
             check_interval: Self::CHECK_INTERVAL,
             shutdown_timeout: Self::SHUTDOWN_TIMEOUT,
+            system_id: None,
             sections: Vec::new(),
         }
     }
@@ -54,6 +57,10 @@ impl RunnerConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     pub name: String,
+    /// Scheme, host and port of its GitLab instance; `None` without a valid URL.
+    pub gitlab: Option<String>,
+    /// The id of the runner at this instance.
+    pub id: Option<u64>,
     pub short_token: ShortToken,
     /// Maximum number of running jobs of this section.
     pub limit: Option<u64>,
@@ -73,6 +80,8 @@ impl Default for Section {
     fn default() -> Self {
         Self {
             name: String::new(),
+            gitlab: None,
+            id: None,
             short_token: ShortToken::default(),
             limit: None,
             unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
@@ -135,6 +144,9 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         name: String,
         #[serde(default)]
         token: String,
+        #[serde(default)]
+        url: String,
+        id: Option<i64>,
         limit: Option<i64>,
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
@@ -182,6 +194,8 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     let section = |runner: Runner| Section {
         short_token: ShortToken::of(&runner.token, &env),
         name: runner.name,
+        gitlab: origin(&runner.url),
+        id: runner.id.and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0),
         limit: runner.limit.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
         unhealthy_requests_limit: runner
             .unhealthy_requests_limit
@@ -202,8 +216,18 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         check_interval: seconds(file.check_interval.and_then(|value| value.as_integer()))
             .unwrap_or(RunnerConfig::CHECK_INTERVAL),
         shutdown_timeout: seconds(file.shutdown_timeout).unwrap_or(RunnerConfig::SHUTDOWN_TIMEOUT),
+        system_id: None,
         sections: file.runners.into_iter().map(section).collect(),
     })
+}
+
+/// Scheme, host and port of a URL. The rest may be a secret.
+fn origin(url: &str) -> Option<String> {
+    let url = url.trim().parse::<http::Uri>().ok()?;
+    let scheme = url.scheme_str()?.to_ascii_lowercase();
+    let host = url.host()?.to_ascii_lowercase();
+    let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    Some(format!("{scheme}://{host}{port}"))
 }
 
 /// The autoscaler of a section.
@@ -269,6 +293,25 @@ mod tests {
         assert_eq!((cleanup("shutdown_timeout = 0"), cleanup("shutdown_timeout = -1")), (30, 30));
         let error = parse("[[runners]]\ntoken = \"s3cret\n").unwrap_err();
         assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn registration_of_a_section_has_no_path_and_no_user() {
+        let of = |more: &str| {
+            let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
+            (section.gitlab, section.id)
+        };
+        assert_eq!(of(""), (None, None));
+        let url = |url: &str| of(&format!("url = \"{url}\"\nid = 7"));
+        for (text, origin) in [
+            ("https://gitlab.example", "https://gitlab.example"),
+            ("https://GitLab.example/sub/", "https://gitlab.example"),
+            ("http://user:s3cret@gitlab.example:8080/", "http://gitlab.example:8080"),
+            ("http://[::1]:80", "http://[::1]:80"),
+        ] {
+            assert_eq!(url(text), (Some(origin.to_owned()), Some(7)));
+        }
+        assert_eq!((url("gitlab.example").0, url("/x y").0, of("id = -1").1), (None, None, None));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::{Drain, Exit, HealthStatus, How, Job, JobList, JobRouter, OldestJob, Status};
+use super::{Drain, Exit, HealthStatus, How, Job, JobList, JobRouter, OldestJob, Registration, Status};
 use crate::{
-    daemon::health::{self, Health, Level, QuitProblem},
+    daemon::health::{self, Health, Level, QuitProblem, RunnerConfig},
     supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, Supervision, clock, process},
 };
 
@@ -19,6 +19,8 @@ const MAX_SPAWN_ERROR: usize = 2 * 1024;
 /// A text of the runner, such as its version.
 const MAX_NAME: usize = 200;
 const MAX_WORKER_GROUPS: usize = 100;
+const MAX_INSTANCES: usize = 20;
+const MAX_RUNNER_IDS: usize = 1000;
 /// A list of jobs. gRPC clients accept 4 MiB by default.
 const MAX_JOBS: usize = 3 * 1024 * 1024;
 /// The size of a job in a gRPC message, without its texts.
@@ -38,6 +40,7 @@ impl Status {
                  wrapper"
             ));
         }
+        let registrations = health.config.as_deref().map(registrations).unwrap_or_default();
         let child = state.child();
         let is_quit_undelivered =
             supervision.is_quit_refused() || health.quit_problem == Some(QuitProblem::Pending);
@@ -57,9 +60,38 @@ impl Status {
             last_drain: supervision.last_stop.as_deref().map(Drain::past),
             shutting_down: supervision.leaving,
             wrapper_version: env!("CARGO_PKG_VERSION").to_owned(),
+            registrations,
             reading_log: supervision.last_lines == LastLines::Reading,
         }
     }
+}
+
+/// The sections by GitLab instance. Two instances of one host with different paths are one.
+fn registrations(config: &RunnerConfig) -> Vec<Registration> {
+    let mut found: Vec<Registration> = Vec::new();
+    let mut ids = 0;
+    for section in &config.sections {
+        let Some(url) = section.gitlab.as_deref().filter(|url| url.len() <= MAX_NAME) else { continue };
+        let at = found.iter().position(|known| known.url == url).unwrap_or(found.len());
+        if at == MAX_INSTANCES {
+            continue;
+        }
+        if at == found.len() {
+            let system_id = config.system_id.clone();
+            let (url, runner_ids) = (url.to_owned(), Vec::new());
+            found.push(Registration { url, system_id, runner_ids, sections_without_id: 0 });
+        }
+        match section.id.filter(|_| ids < MAX_RUNNER_IDS) {
+            // A runner can have several sections.
+            Some(id) if found[at].runner_ids.contains(&id) => {}
+            Some(id) => {
+                ids += 1;
+                found[at].runner_ids.push(id);
+            }
+            None => found[at].sections_without_id += 1,
+        }
+    }
+    found
 }
 
 impl Exit {
@@ -145,6 +177,7 @@ impl Drain {
             deadline: deadline.map(at),
             signalled,
             outcome: stop.outcome,
+            open_requests: stop.open_requests,
             exit: None,
             graceful_until: stop.deadline.map(at),
             progress_at: matches!(state, State::Stopping { .. }).then(|| at(progress)),

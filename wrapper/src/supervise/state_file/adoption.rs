@@ -117,7 +117,8 @@ impl Saved {
                 });
                 let end = stop.end.clone().unwrap_or(unseen);
                 let mut stop = stop.restore(times);
-                stop.outcome.get_or_insert(StopOutcome::of(stop.mode, &end, Observation::default()));
+                let outcome = StopOutcome::of(&stop, &end, Observation::default());
+                stop.outcome.get_or_insert(outcome);
                 State::Exited { end, stop: Some(stop) }
             }
             (saved, None) => {

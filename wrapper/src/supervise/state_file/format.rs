@@ -87,6 +87,8 @@ pub(super) struct SavedStop {
     pub(super) kill_at: Option<u64>,
     #[serde(default)]
     aborts_jobs: bool,
+    #[serde(default)]
+    open_requests: Option<u32>,
     /// The end of the child, after it.
     pub(super) end: Option<End>,
     outcome: Option<StopOutcome>,
@@ -193,6 +195,7 @@ impl SavedStop {
             quit_sent_at: quit_sent_at.map(|sent| times::millis(clocks, sent)),
             kill_at,
             aborts_jobs: stop.aborts_jobs,
+            open_requests: stop.open_requests,
             end: match state {
                 State::Exited { end, .. } => Some(end.clone()),
                 _ => None,
@@ -234,6 +237,7 @@ impl SavedStop {
             callbacks: restore(&self.callbacks),
             finished_callbacks: restore(&self.finished_callbacks),
             aborts_jobs: self.aborts_jobs,
+            open_requests: self.open_requests,
             outcome: self.outcome,
         }
     }

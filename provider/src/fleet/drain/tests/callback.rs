@@ -26,6 +26,7 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
             signalled: true,
             deadline: None,
             outcome: None,
+            open_requests: None,
         }),
         shutting_down: false,
         evidence: crate::client::RunnerEvidence::default(),

@@ -7,7 +7,7 @@ use grit_proto::wrapper_v1 as v1;
 use crate::{
     daemon::{
         health::Level,
-        status::{Drain, Exit, HealthStatus, How, Job, Status},
+        status::{Drain, Exit, HealthStatus, How, Job, Registration, Status},
     },
     supervise::{
         Mode, RunnerState, StopOutcome,
@@ -36,6 +36,7 @@ impl From<Status> for v1::Status {
                 .map_or_else(String::new, |it| it.to_string()),
             boot_id: process::boot_id().unwrap_or_default(),
             reading_log: status.reading_log,
+            registrations: status.registrations.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -66,6 +67,17 @@ impl From<Exit> for v1::Exit {
             How::Unknown(is_true) => Wire::Unknown(is_true),
         };
         Self { how: Some(how), killed: exit.killed }
+    }
+}
+
+impl From<Registration> for v1::Registration {
+    fn from(registration: Registration) -> Self {
+        Self {
+            url: registration.url,
+            system_id: registration.system_id,
+            runner_ids: registration.runner_ids,
+            sections_without_id: registration.sections_without_id,
+        }
     }
 }
 
@@ -129,6 +141,7 @@ impl From<StopOutcome> for v1::DrainOutcome {
             StopOutcome::Failed => Self::Failed,
             StopOutcome::Unknown => Self::Unknown,
             StopOutcome::NoRunner => Self::NoRunner,
+            StopOutcome::OpenRequests => Self::OpenRequests,
         }
     }
 }
@@ -150,6 +163,7 @@ impl From<Drain> for v1::Drain {
             requested_by: drain.requested_by,
             exit: drain.exit.map(Into::into),
             forced_by: drain.forced_by,
+            open_requests: drain.open_requests,
         }
     }
 }
