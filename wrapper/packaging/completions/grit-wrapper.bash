@@ -323,7 +323,7 @@ _grit__wrapper() {
             return 0
             ;;
         grit__subcmd__wrapper__subcmd__run)
-            opts="-h --grpc-listen --socket-mode --socket-owner --socket-group --insecure-tcp-beyond-loopback --http-listen --insecure-http-beyond-loopback --http-allow-control --label --allow-control --allow-read --allow-callback --process-termination-timeout --drain-timeout --start-grace --state-file --min-uptime --min-runners --probe-interval --runner-listen-address --restart --restart-delay --restart-max-delay --leftover-processes --ready-when --when-stopped --log-level --help"
+            opts="-h --grpc-listen --socket-mode --socket-owner --socket-group --insecure-tcp-beyond-loopback --http-listen --insecure-http-beyond-loopback --http-allow-control --label --allow-control --allow-read --allow-callback --process-termination-timeout --drain-timeout --start-grace --request-gap-timeout --state-file --min-uptime --min-runners --probe-interval --runner-listen-address --restart --restart-delay --restart-max-delay --leftover-processes --ready-when --when-stopped --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -378,6 +378,10 @@ _grit__wrapper() {
                     return 0
                     ;;
                 --start-grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --request-gap-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -85,6 +85,11 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
+    /// Maximum wait of a graceful drain for a gap between the runner's job requests. SIGQUIT cancels open requests, and a job that GitLab has
+    /// assigned to one of them is lost. 0s: send SIGQUIT at once.
+    #[arg(long, env = "GRIT_WRAPPER_REQUEST_GAP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
+    pub request_gap_timeout: Duration,
+
     /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket,
     /// plus `.state`; with TCP addresses only, a file for the first address in `$RUNTIME_DIRECTORY` or, as root, in /run/grit-wrapper.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
@@ -269,6 +274,7 @@ impl Run {
     fn policy(&self) -> Policy {
         Policy {
             start_grace: self.start_grace,
+            request_gap_timeout: self.request_gap_timeout,
             termination_timeout: self.process_termination_timeout,
             restart: Restart {
                 when: self.restart,

@@ -8,7 +8,7 @@ use crate::{
         status::{Drain, Drained, Exit, How, Job, JobRouter, Status, time_text},
         visible::{visible, visible_line},
     },
-    supervise::StopOutcome,
+    supervise::{Mode, StopOutcome},
 };
 
 /// The status as text, one fact per line.
@@ -80,6 +80,9 @@ pub(super) fn status(status: &Status) -> String {
         if !drain.forced_by.is_empty() {
             detail("forced by", &drain.forced_by);
         }
+        if drain.signalled && drain.mode == Mode::Graceful {
+            detail("SIGQUIT", &open_requests(drain.open_requests));
+        }
         if let Some(outcome) = drain.outcome {
             detail("outcome", outcome_text(outcome));
         }
@@ -140,6 +143,15 @@ pub(super) fn jobs(jobs: &[Job]) -> String {
     text
 }
 
+fn open_requests(open: Option<u32>) -> String {
+    match open {
+        None => "sent; the number of open job requests was unknown".to_owned(),
+        Some(0) => "sent while no job request was open".to_owned(),
+        Some(1) => "sent while 1 job request was open".to_owned(),
+        Some(open) => format!("sent while {open} job requests were open"),
+    }
+}
+
 fn exit_text(exit: &Exit) -> String {
     let how = match &exit.how {
         How::Code(code) => format!("code {code}"),
@@ -181,7 +193,7 @@ mod tests {
     use super::*;
     use crate::{
         daemon::status::{HealthStatus, OldestJob},
-        supervise::{Mode, RunnerState},
+        supervise::RunnerState,
     };
 
     fn draining() -> Status {
@@ -214,7 +226,7 @@ mod tests {
                 deadline: None,
                 signalled: true,
                 outcome: None,
-                open_requests: None,
+                open_requests: Some(0),
                 exit: None,
                 graceful_until: None,
                 progress_at: None,
@@ -239,6 +251,7 @@ mod tests {
         oldest job 2h10m3s, stage step_script
         drain      graceful, id deploy-7, reason: version 2
         requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+        SIGQUIT    sent while no job request was open
         ");
         assert_eq!(draining().line(), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
     }
@@ -260,12 +273,35 @@ mod tests {
         insta::assert_snapshot!(drains, @r"
         last drain graceful, id deploy-6, reason: version 2
                    requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+                   SIGQUIT    sent while no job request was open
                    outcome    clean: the runner finished its jobs and exited
                    exit       code 0
         drain      forceful, id deploy-7, reason: version 2
         requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
         forced by  uid 0 (root), unix socket
         ");
+    }
+
+    #[test]
+    fn wait_for_a_gap_is_shown() {
+        let of = |signalled, open_requests| {
+            let mut status = draining();
+            let drain = status.drain.as_mut().unwrap();
+            (drain.signalled, drain.open_requests) = (signalled, open_requests);
+            status
+        };
+        let line = of(false, Some(2)).line();
+        assert!(
+            line.starts_with("is draining, waiting for a gap between job requests (2 open), 12 jobs"),
+            "{line}"
+        );
+        assert!(!status(&of(false, Some(2))).contains("SIGQUIT"));
+        for (open, text) in
+            [(None, "open job requests was unknown"), (Some(2), "while 2 job requests were open")]
+        {
+            let text_of = status(&of(true, open));
+            assert!(text_of.contains(text), "{text_of}");
+        }
     }
 
     #[test]

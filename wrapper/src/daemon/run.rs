@@ -200,6 +200,7 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
     tasks.spawn(ORPHANS, orphans::collect(child_ended));
     let prober = Prober::new(settings.health.clone());
+    tasks.spawn(REQUEST_GAP, prober.request_gap().run(supervisor.clone()));
     tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let control = Control::new(supervisor.clone(), health, prober, settings.callbacks.clone());
@@ -285,6 +286,7 @@ const GRPC_LISTEN: &str = "--grpc-listen";
 const SUPERVISOR: &str = "supervisor";
 const SIGNALS: &str = "signals";
 const PROBER: &str = "health prober";
+const REQUEST_GAP: &str = "request gap";
 const NOTIFIER: &str = "systemd notifier";
 const HTTP: &str = "HTTP server";
 const GRPC: &str = "gRPC server";

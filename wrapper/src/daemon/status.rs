@@ -175,6 +175,9 @@ impl Status {
         if self.state == RunnerState::Running {
             line += &format!(", health level {}", self.health.level.name());
         }
+        if let Some(Drain { signalled: false, open_requests: Some(open), .. }) = self.drain {
+            line += &format!(", waiting for a gap between job requests ({open} open)");
+        }
         if let Some(jobs) = self.health.jobs {
             line += &format!(", {jobs} {}", if jobs == 1 { "job" } else { "jobs" });
         }

@@ -10,6 +10,7 @@ use super::{
     observation::Observation,
     policy::Policy,
     process::{Exit, Signal},
+    state::ChildInfo,
     statistics::Counted,
     stop::{Stop, StopId},
 };
@@ -30,6 +31,8 @@ pub(super) enum Event {
     /// Time has passed, the child handles SIGQUIT now, or an observation has changed.
     /// [`Supervision::due`](super::state::Supervision::due) is the next instant at which time matters.
     Tick,
+    /// This child has so many open job requests; 0 only if SIGQUIT cancels none to which GitLab could assign a job. `None`: it does not report them.
+    JobRequests(ChildInfo, Option<u32>),
     /// A request to stop the child.
     Stop(Stop),
     /// A request to cancel a stop whose signal was not sent yet: the stop with this id, or any stop.

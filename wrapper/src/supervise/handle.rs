@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     event::{Answer, Event, Refusal},
-    state::Supervision,
+    state::{ChildInfo, Supervision},
     stop::{Stop, StopId},
 };
 
@@ -84,6 +84,12 @@ impl Handle {
     /// Makes the supervisor read the observation of the child, which has changed. Has no effect while the queue is full: repeat it.
     pub fn observe(&self) {
         let _repeated = self.commands.try_send(Command::Event(Event::Tick, oneshot::channel().0));
+    }
+
+    /// Reports the open job requests of a child: see [`Phase::AwaitingGap`](super::state::Phase). Has no effect while the queue is full: repeat it.
+    pub fn job_requests(&self, child: ChildInfo, open: Option<u32>) {
+        let event = Event::JobRequests(child, open);
+        let _repeated = self.commands.try_send(Command::Event(event, oneshot::channel().0));
     }
 
     /// Stops the child, and then ends the supervisor's task.

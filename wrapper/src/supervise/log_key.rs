@@ -29,6 +29,8 @@ pub const LIMIT_SECONDS: &str = "limit_seconds";
 pub const LOCATION: &str = "location";
 pub const MODE: &str = "mode";
 pub const NAME: &str = "name";
+/// Job requests of the runner that are open.
+pub const OPEN_REQUESTS: &str = "open_requests";
 pub const OUTCOME: &str = "outcome";
 pub const PATH: &str = "path";
 pub const PEER: &str = "peer";

@@ -42,6 +42,8 @@ mod random_tests;
 #[cfg(test)]
 mod refused_signal_tests;
 #[cfg(test)]
+mod request_gap_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod task_tests;

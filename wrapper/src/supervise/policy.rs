@@ -11,6 +11,8 @@ pub struct Policy {
     pub start_grace: Duration,
     /// Maximum wait for a SIGQUIT handler after [`Policy::start_grace`]. After it the signal is sent anyway.
     pub handler_wait: Duration,
+    /// Maximum wait for a gap between the job requests of a child that handles SIGQUIT. Zero: SIGQUIT is sent at once.
+    pub request_gap_timeout: Duration,
     /// Minimum time between SIGQUIT and SIGTERM. GitLab Runner receives stop signals from an unbuffered channel: the second of two
     /// immediate signals can be lost.
     pub signal_spacing: Duration,
@@ -30,6 +32,8 @@ impl Policy {
     pub const START_GRACE: Duration = Duration::from_secs(3);
     /// A child without a handler by then will never install one.
     pub const HANDLER_WAIT: Duration = Duration::from_secs(10);
+    /// Longer than GitLab holds a request (long polling, 50 s).
+    pub const REQUEST_GAP_TIMEOUT: Duration = Duration::from_secs(60);
     /// A thousand times longer than the runner needs to read its channel again.
     pub const SIGNAL_SPACING: Duration = Duration::from_millis(500);
     /// The default of GitLab Runner's limit for its cleanup after SIGTERM is 30 s (`shutdown_timeout`). Killing it earlier, as upstream's
@@ -59,6 +63,7 @@ impl Default for Policy {
         Self {
             start_grace: Self::START_GRACE,
             handler_wait: Self::HANDLER_WAIT,
+            request_gap_timeout: Self::REQUEST_GAP_TIMEOUT,
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: None,
             restart: Restart::default(),

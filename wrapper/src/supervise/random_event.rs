@@ -20,6 +20,8 @@ pub(super) enum RandomEvent {
     /// The child exits unexpectedly.
     Crash(u8),
     Handles,
+    /// The child has so many open job requests, or does not report them.
+    JobRequests(Option<u32>),
     /// Time passes, in tenths of a second.
     Wait(u16),
     /// Time passes until something is due.
@@ -45,7 +47,7 @@ impl RandomEvent {
     pub(super) fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 24 {
+        match kind % 26 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -65,6 +67,7 @@ impl RandomEvent {
             19 => Self::SpawnFails,
             20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
             22 => Self::SignalRefused,
+            23 | 24 => Self::JobRequests(some(a).map(|open| u32::from(open % 2))),
             _ => Self::LogRead,
         }
     }

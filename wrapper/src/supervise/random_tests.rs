@@ -112,6 +112,11 @@ impl Simulation {
                     self.ignore(&Event::Tick);
                 }
             }
+            RandomEvent::JobRequests(open) => {
+                if let Some(child) = self.supervision.state.child() {
+                    self.ignore(&Event::JobRequests(child, open));
+                }
+            }
             RandomEvent::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
             RandomEvent::UntilDue => {
                 if let Some(due) = self.supervision.due() {

@@ -1,5 +1,7 @@
 //! Signals that the kernel refuses to send.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
 #[test]
 fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
     let now = Instant::now();
-    let policy = Policy::default();
+    let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
     let refused = |before: Supervision| {
         let error = "Operation not permitted".into();
         before.with(Event::SignalRefused(Signal::Drain, error), now, &policy).next

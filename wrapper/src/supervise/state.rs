@@ -141,6 +141,10 @@ pub enum Phase {
     /// Graceful. SIGQUIT is held back until the child handles it, at the latest until `until`.
     /// `quit_sent_at` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
     Holding { until: Instant, quit_sent_at: Option<Instant> },
+    /// Graceful. The child handles SIGQUIT, which is held back until no job request is open, at the latest until `until`: the child cancels its open
+    /// requests, and a job that GitLab has assigned to one is lost. `open` is the number of open requests, if it is known. `quit_sent_at` is when an
+    /// earlier wrapper sent SIGQUIT, or could have sent it.
+    AwaitingGap { until: Instant, open: Option<u32>, quit_sent_at: Option<Instant> },
     /// Graceful. SIGQUIT was sent, and the child finishes its jobs.
     Draining { since: Instant },
     /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
@@ -165,7 +169,7 @@ impl Supervision {
             State::Running { reload, .. } => reload.iter().chain(&self.stable_at).min().copied(),
             State::Backoff { until, .. } => Some(*until),
             State::Stopping { stop, phase, .. } => match *phase {
-                Phase::Holding { until, .. } => {
+                Phase::Holding { until, .. } | Phase::AwaitingGap { until, .. } => {
                     Some(stop.deadline.map_or(until, |deadline| deadline.min(until)))
                 }
                 Phase::Draining { .. } => stop.deadline,
@@ -201,6 +205,11 @@ impl Supervision {
         self.refused_signal.as_ref().is_some_and(|refused| refused.signal == Signal::Drain)
     }
 
+    /// Whether SIGQUIT is held back until no job request is open.
+    pub fn awaits_gap(&self) -> bool {
+        matches!(self.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. })
+    }
+
     /// Whether a signal is held back until the child handles it.
     pub fn holds_signal(&self) -> bool {
         matches!(
@@ -231,7 +240,9 @@ impl State {
             Self::Starting { .. } => RunnerState::Starting,
             Self::Running { .. } => RunnerState::Running,
             Self::Stopping { phase, .. } => match phase {
-                Phase::Holding { .. } | Phase::Draining { .. } => RunnerState::Draining,
+                Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. } => {
+                    RunnerState::Draining
+                }
                 Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => RunnerState::Terminating,
             },
             Self::Backoff { .. } => RunnerState::Backoff,

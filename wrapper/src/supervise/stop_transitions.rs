@@ -98,14 +98,8 @@ fn add_callbacks(stop: &mut Stop, request: &Stop) -> Result<Vec<Callback>, Refus
 pub(super) fn begin_stop(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
     match stop.mode {
         Mode::Graceful => {
-            let until = child.signal_at_latest(context);
-            let phase = if child.can_take_signal(until, context) {
-                context.add(Effect::Signal(Signal::Drain));
-                Phase::Draining { since: context.now }
-            } else {
-                Phase::Holding { until, quit_sent_at: None }
-            };
-            State::Stopping { child, stop, phase }
+            let phase = Phase::Holding { until: child.signal_at_latest(context), quit_sent_at: None };
+            release(State::Stopping { child, stop, phase }, context)
         }
         Mode::Forceful => terminate(child, stop, context),
     }
@@ -116,8 +110,12 @@ pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: 
     stop.mode = Mode::Forceful;
     match phase {
         // SIGQUIT was not sent, so that SIGTERM can follow at once. A child that is too young to handle SIGTERM has no jobs.
-        Phase::Holding { quit_sent_at: None, .. } => terminate(child, stop, context),
-        Phase::Holding { quit_sent_at: Some(since), .. } | Phase::Draining { since } => {
+        Phase::Holding { quit_sent_at: None, .. } | Phase::AwaitingGap { quit_sent_at: None, .. } => {
+            terminate(child, stop, context)
+        }
+        Phase::Holding { quit_sent_at: Some(since), .. }
+        | Phase::AwaitingGap { quit_sent_at: Some(since), .. }
+        | Phase::Draining { since } => {
             let until = since + context.policy.signal_spacing;
             if context.now >= until {
                 terminate(child, stop, context)
@@ -152,6 +150,50 @@ impl State {
     }
 }
 
+/// A number of open job requests was read, or cannot be read.
+pub(super) fn job_requests(
+    state: State,
+    of: ChildInfo,
+    open: Option<u32>,
+    context: &mut Context<'_>,
+) -> State {
+    match state {
+        State::Stopping { child, mut stop, phase: Phase::AwaitingGap { until, quit_sent_at, .. } }
+            if child == of =>
+        {
+            match open {
+                Some(1..) => {
+                    let phase = Phase::AwaitingGap { until, open, quit_sent_at };
+                    State::Stopping { child, stop, phase }
+                }
+                Some(0) | None => {
+                    note_open(&mut stop, open, quit_sent_at);
+                    quit(child, stop, context)
+                }
+            }
+        }
+        // It was read for a wait that is over.
+        other @ (State::Idle
+        | State::Starting { .. }
+        | State::Running { .. }
+        | State::Stopping { .. }
+        | State::Backoff { .. }
+        | State::Exited { .. }) => other,
+    }
+}
+
+/// What was open at the first SIGQUIT counts, which may be that of an earlier wrapper.
+fn note_open(stop: &mut Stop, open: Option<u32>, quit_sent_at: Option<Instant>) {
+    if quit_sent_at.is_none() || stop.open_requests.is_none() {
+        stop.open_requests = open;
+    }
+}
+
+fn quit(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
+    context.add(Effect::Signal(Signal::Drain));
+    State::Stopping { child, stop, phase: Phase::Draining { since: context.now } }
+}
+
 /// Sends the signal that is held back, if the child can take it now.
 pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
     match state {
@@ -159,11 +201,21 @@ pub(super) fn release(state: State, context: &mut Context<'_>) -> State {
             context.add(Effect::Signal(Signal::Reload));
             State::Running { child, reload: None }
         }
-        State::Stopping { child, stop, phase: Phase::Holding { until, .. } }
+        State::Stopping { child, stop, phase: Phase::Holding { until, quit_sent_at } }
             if child.can_take_signal(until, context) =>
         {
-            context.add(Effect::Signal(Signal::Drain));
-            State::Stopping { child, stop, phase: Phase::Draining { since: context.now } }
+            let timeout = context.policy.request_gap_timeout;
+            if timeout.is_zero() {
+                return quit(child, stop, context);
+            }
+            let phase = Phase::AwaitingGap { until: context.now + timeout, open: None, quit_sent_at };
+            State::Stopping { child, stop, phase }
+        }
+        State::Stopping { child, mut stop, phase: Phase::AwaitingGap { until, open, quit_sent_at } }
+            if context.now >= until =>
+        {
+            note_open(&mut stop, open, quit_sent_at);
+            quit(child, stop, context)
         }
         // No signal is held back, or the child cannot take it yet.
         other @ (State::Idle
@@ -194,7 +246,11 @@ pub(super) fn cancel(
             cancelled(&stop);
             (State::Starting { stop: None }, Ok(Answer::Done))
         }
-        State::Stopping { child, stop, phase: Phase::Holding { quit_sent_at: None, .. } } => {
+        State::Stopping {
+            child,
+            stop,
+            phase: Phase::Holding { quit_sent_at: None, .. } | Phase::AwaitingGap { quit_sent_at: None, .. },
+        } => {
             cancelled(&stop);
             (State::Running { child, reload: None }, Ok(Answer::Done))
         }

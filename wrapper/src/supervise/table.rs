@@ -1,18 +1,19 @@
 //! The transition table: `(state, event, now) -> (state, effects)`. It is pure.
 //!
 //! ```text
-//!            Boot             Spawned                 Stop(graceful)       SIGQUIT is handled, or the wait is over
-//!   Idle ----------> Starting -------> Running --------------------> Holding --------------------> Draining
-//!    |                  |                |                              |                             |
-//!    | Stop             | SpawnFailed    | Stop(forceful)               | Stop(forceful)              | Stop(forceful), deadline
-//!    v                  v                v                              v                             v
-//!   Exited <---------- Exited      Terminating <------------------------+---------- Spacing <---------+
-//!                                        | timeout                                    (then Terminating)
-//!                                        v
-//!                                     Killed             every state with a child --Exited--> Exited
+//!         Boot             Spawned            Stop(graceful)          SIGQUIT is handled          no open job request
+//!   Idle --------> Starting ------> Running --------------> Holding ------------------> AwaitingGap -----------------> Draining
+//!    |                |                |                       |                            |                             |
+//!    | Stop           | SpawnFailed    | Stop(forceful)        | Stop(forceful)             | Stop(forceful), deadline    | Stop(forceful), deadline
+//!    v                v                v                       v                            v                             v
+//!   Exited <------- Exited       Terminating <-----------------+----------------------------+--------- Spacing <----------+
+//!                                      | timeout                                                (then Terminating)
+//!                                      v
+//!                                   Killed             every state with a child --Exited--> Exited
 //! ```
 //!
-//! Where the child handles SIGQUIT already, `Holding` is passed in the same transition.
+//! The waits of `Holding` and of `AwaitingGap` also end after some time. Where the child handles SIGQUIT already, `Holding` is passed in the same
+//! transition.
 //!
 //! An unexpected exit leads to `Backoff` instead of `Exited` where the restart policy requires another child. `Backoff` leads to `Starting` when
 //! the delay is over, or to `Exited` when a stop comes first.
@@ -34,7 +35,9 @@ use super::{
     state::{ChildInfo, LastLines, Phase, RefusedSignal, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, StopId, StopOutcome},
-    stop_transitions::{Answered, begin_stop, cancel, escalate, exited, release, request_stop, terminate},
+    stop_transitions::{
+        Answered, begin_stop, cancel, escalate, exited, job_requests, release, request_stop, terminate,
+    },
 };
 
 /// Delay before a signal that the kernel refused is sent again.
@@ -98,6 +101,9 @@ impl Supervision {
             Event::SpawnFailed(why) => (spawn_failed(state, why, &mut context), Ok(Answer::Done)),
             Event::Exited(exit) => (child_exited(state, exit, &mut context), Ok(Answer::Done)),
             Event::Tick => (tick(state, &mut context), Ok(Answer::Done)),
+            Event::JobRequests(child, open) => {
+                (job_requests(state, child, open, &mut context), Ok(Answer::Done))
+            }
             Event::Stop(stop) | Event::Leave(stop) => request_stop(state, stop, &mut context),
             Event::Cancel(id) => cancel(state, id.as_ref(), (self.leaving, never_drained), &mut context),
             Event::Reload => reload(state, &mut context),
@@ -276,7 +282,7 @@ fn tick(state: State, context: &mut Context<'_>) -> State {
         State::Stopping { child, stop, phase } => {
             let late = stop.mode == Mode::Graceful && stop.deadline.is_some_and(|deadline| now >= deadline);
             match phase {
-                Phase::Holding { .. } | Phase::Draining { .. } if late => {
+                Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. } if late => {
                     escalate(child, stop, phase, context)
                 }
                 Phase::Spacing { until } if now >= until => terminate(child, stop, context),

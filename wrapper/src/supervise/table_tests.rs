@@ -44,9 +44,14 @@ pub(super) fn end() -> End {
     End::Exited { pid: PID, exit: Exit::Code(1), killed: false }
 }
 
+/// A child that is 10 s old.
+fn child(now: Instant) -> ChildInfo {
+    ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() }
+}
+
 /// One of every state, in each form that the table distinguishes. The child is 10 s old.
 pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
-    let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
+    let child = child(now);
     let later = now + 5 * SECOND;
     let stopping = |stop, phase| State::Stopping { child, stop, phase };
     let dated = Stop { deadline: Some(now), ..graceful() };
@@ -72,6 +77,25 @@ pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
             "holding, just sent",
             stopping(graceful(), Phase::Holding { until: later, quit_sent_at: Some(now) }),
         ),
+        (
+            "awaiting gap",
+            stopping(graceful(), Phase::AwaitingGap { until: later, open: Some(2), quit_sent_at: None }),
+        ),
+        (
+            "awaiting gap, perhaps sent",
+            stopping(
+                graceful(),
+                Phase::AwaitingGap { until: later, open: Some(2), quit_sent_at: Some(child.started) },
+            ),
+        ),
+        (
+            "awaiting gap, due",
+            stopping(graceful(), Phase::AwaitingGap { until: now, open: Some(2), quit_sent_at: None }),
+        ),
+        (
+            "awaiting gap, past deadline",
+            stopping(dated.clone(), Phase::AwaitingGap { until: later, open: None, quit_sent_at: None }),
+        ),
         ("draining", stopping(graceful(), Phase::Draining { since: child.started })),
         ("draining since now", stopping(graceful(), Phase::Draining { since: now })),
         ("draining, past deadline", stopping(dated, Phase::Draining { since: child.started })),
@@ -88,8 +112,9 @@ pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
 }
 
 /// One of every event, and whether the child handles SIGQUIT.
-fn events() -> Vec<(&'static str, Event, bool)> {
+fn events(now: Instant) -> Vec<(&'static str, Event, bool)> {
     let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
+    let child = child(now);
     vec![
         ("boot", Event::Boot, false),
         ("start", Event::Start, false),
@@ -99,6 +124,9 @@ fn events() -> Vec<(&'static str, Event, bool)> {
         ("exited, code 1", Event::Exited(Exit::Code(1)), false),
         ("tick", Event::Tick, false),
         ("tick, handler", Event::Tick, true),
+        ("open requests", Event::JobRequests(child, Some(1)), true),
+        ("no open request", Event::JobRequests(child, Some(0)), true),
+        ("requests unknown", Event::JobRequests(child, None), true),
         ("stop", Event::Stop(graceful()), false),
         ("stop, handler", Event::Stop(graceful()), true),
         ("stop, callback", Event::Stop(with_callback), false),
@@ -142,6 +170,7 @@ fn detailed(state: &State) -> &'static str {
     match state {
         State::Stopping { phase, .. } => match phase {
             Phase::Holding { .. } => "holding",
+            Phase::AwaitingGap { .. } => "awaiting gap",
             Phase::Draining { .. } => "draining",
             Phase::Spacing { .. } => "spacing",
             Phase::Terminating { .. } => "terminating",
@@ -157,7 +186,7 @@ fn transition_table_matches_snapshot() {
     let now = Instant::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {
-        for (event_name, event, handles_quit) in events() {
+        for (event_name, event, handles_quit) in events(now) {
             let before = Supervision { state: state.clone(), ..Supervision::default() };
             let Step { next, effects, answer } =
                 before.on(event, Context::new(now, &on_failure(), handles_quit));
@@ -171,7 +200,7 @@ fn transition_table_matches_snapshot() {
             };
             writeln!(
                 table,
-                "{state_name:24} {event_name:15} -> {}{same} [{}]{answer}",
+                "{state_name:27} {event_name:16} -> {}{same} [{}]{answer}",
                 detailed(&next.state),
                 effects.join(", ")
             )
@@ -189,7 +218,7 @@ fn each_transition_keeps_invariants() {
     {
         for leaving in [false, true] {
             for (state_name, state) in states(now) {
-                for (event_name, event, handles_quit) in events() {
+                for (event_name, event, handles_quit) in events(now) {
                     let before = Supervision { state: state.clone(), leaving, ..Supervision::default() };
                     let step = before.clone().on(event.clone(), Context::new(now, &policy, handles_quit));
                     check_step(
@@ -227,6 +256,18 @@ pub(super) fn check_step(
     if answer.is_err() {
         assert_eq!(before.state, next.state, "{context}: a refusal changes nothing");
         assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
+    }
+    if count(&Effect::Signal(Signal::Drain)) == 1 && !policy.request_gap_timeout.is_zero() {
+        let (sent, was_waiting) = match &before.state {
+            State::Stopping { phase, .. } => match phase {
+                Phase::AwaitingGap { .. } => (false, true),
+                // It was refused.
+                Phase::Draining { .. } => (true, false),
+                _ => (false, false),
+            },
+            _ => (false, false),
+        };
+        assert!(sent || was_waiting, "{context}: SIGQUIT without a gap");
     }
     let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
     let is_over = |supervision: &Supervision| matches!(supervision.state, State::Exited { .. });

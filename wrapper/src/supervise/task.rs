@@ -18,7 +18,7 @@ use super::{
     observation::Observation,
     observer::Observer,
     policy::Policy,
-    process::{Child, Exit, Identity, Spawner},
+    process::{Child, Exit, Identity, Signal, Spawner},
     state::{ChildInfo, State, Supervision},
     state_file::{Found, Saved, StateStorage},
     state_writer::{SAVE_LIMIT, StateWriter},
@@ -295,6 +295,7 @@ impl<C: Callbacks> Task<C> {
     /// before.
     async fn handle(&mut self, event: Event) -> Handled {
         let is_exit = matches!(event, Event::Exited(_));
+        let is_gap = matches!(event, Event::JobRequests(..));
         match &event {
             Event::Exited(_) => self.identity = None,
             Event::CallbackFinished(callback) => self.callbacks.finished(callback),
@@ -311,9 +312,13 @@ impl<C: Callbacks> Task<C> {
         if from != to {
             info!({ key::FROM } = from.name(), { key::TO } = to.name(), "runner state changed");
         }
+        let begins_wait = next.awaits_gap() && !is_gap;
         self.supervision = next;
-        // The state is written before the effects, so that the next wrapper learns of every effect.
-        self.save_state().await;
+        // The state is written before the effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
+        // milliseconds: without this signal in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
+        if !is_gap {
+            self.save_state().await;
+        }
         let leaves = effects.contains(&Effect::Leave);
         // A start can take long. Meanwhile the state before it must not be read: a drained runner, for example.
         if effects.contains(&Effect::Spawn) {
@@ -323,6 +328,12 @@ impl<C: Callbacks> Task<C> {
         let mut follow_up = None;
         for effect in effects {
             follow_up = self.perform(effect).await.or(follow_up);
+        }
+        if is_gap {
+            self.save_state().await;
+        }
+        if begins_wait && let Some(child) = &mut self.child {
+            child.prepare_quit().await;
         }
         // The next transition publishes its state.
         if follow_up.is_none() {
@@ -347,6 +358,16 @@ impl<C: Callbacks> Task<C> {
                     Ok(()) if self.supervision.state.child().is_none() => {}
                     Ok(()) => {
                         info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                        if signal == Signal::Drain
+                            && let Some(open @ 1..) =
+                                self.supervision.state.stop().and_then(|stop| stop.open_requests)
+                        {
+                            warn!(
+                                { key::PID } = pid,
+                                { key::OPEN_REQUESTS } = open,
+                                "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
+                            );
+                        }
                         let shutdown_timeout =
                             self.observer.observation(&self.supervision.state).shutdown_timeout;
                         let timeout = self.policy.termination_timeout(shutdown_timeout);

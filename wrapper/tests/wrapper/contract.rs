@@ -46,7 +46,11 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let mut words = vec![misbehaving_child().into_os_string()];
     words.extend(["--lives-with".into(), std::process::id().to_string().into()]);
     words.extend(habits.iter().map(Into::into));
-    let policy = Policy { start_grace: std::time::Duration::ZERO, ..Policy::default() };
+    let policy = Policy {
+        start_grace: std::time::Duration::ZERO,
+        request_gap_timeout: std::time::Duration::ZERO,
+        ..Policy::default()
+    };
     let (task, supervisor) = Task::new(
         policy,
         Spawner::new(CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap()),

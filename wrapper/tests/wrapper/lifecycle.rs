@@ -45,6 +45,7 @@ async fn forceful_after_graceful_sends_sigterm_after_sigquit() {
     let mut client = wrapper.client().await;
     wrapper.child_ready().await;
     client.graceful().await;
+    wrapper.recorded("ready QUIT").await;
     client.forceful().await;
     assert_eq!(client.becomes(Status::Stopped).await, "exit status 3");
     assert_eq!(wrapper.record(), "ready QUIT TERM");

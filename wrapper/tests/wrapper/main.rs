@@ -33,6 +33,7 @@ mod other_clients;
 mod prometheus;
 mod reference;
 mod reflection;
+mod request_gap;
 mod resource_limits;
 mod signals;
 mod sockets;

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -36,6 +37,8 @@ const RESPONSE_LIMIT: Duration = Duration::from_secs(3);
 /// The limits of a response that is read line by line. A runner with a thousand sections has 20 MB of metrics.
 const MAX_STREAM: usize = 64 * 1024 * 1024;
 const MAX_LINE: usize = 64 * 1024;
+/// So much of a response is read only to keep its connection.
+const MAX_SKIPPED: usize = 256 * 1024;
 const STREAM_LIMIT: Duration = Duration::from_secs(30);
 
 /// Why there is no response.
@@ -93,18 +96,20 @@ impl Http {
         timeout(RESPONSE_LIMIT, answer).await.map_err(|_| GetError::Timeout)?
     }
 
-    /// Passes each line of a response to `line`, so that its size does not matter for memory, and other tasks run in between.
+    /// Passes each line of a response to `line`, so that its size does not matter for memory, and other tasks run in between. After `Break`, the
+    /// rest is skipped.
     pub(super) async fn lines(
         &self,
         server: &Server,
         path: &str,
-        mut line: impl FnMut(&str),
+        mut line: impl FnMut(&str) -> ControlFlow<()>,
     ) -> Result<StatusCode, GetError> {
         let answer = timeout(RESPONSE_LIMIT, self.send(server, path)).await;
         let (connection, mut answer) = answer.map_err(|_| GetError::Timeout)??;
         let status = answer.status();
         let read = async {
             let (mut lines, mut size) = (Lines::default(), 0);
+            let mut skipped = None;
             loop {
                 let frame = timeout(RESPONSE_LIMIT, answer.body_mut().frame()).await;
                 let Some(frame) = frame.map_err(|_| GetError::Timeout)? else { break };
@@ -113,9 +118,17 @@ impl Http {
                 if size > MAX_STREAM {
                     return Err(GetError::TooLarge);
                 }
-                lines.add(&data, &mut line)?;
+                match &mut skipped {
+                    // Another connection costs less than the rest.
+                    Some(MAX_SKIPPED..) => return Ok(status),
+                    Some(skipped) => *skipped += data.len(),
+                    None if lines.add(&data, &mut line)?.is_break() => skipped = Some(0),
+                    None => {}
+                }
             }
-            lines.finish(&mut line);
+            if skipped.is_none() {
+                let _end = lines.finish(&mut line);
+            }
             self.keep(connection);
             Ok(status)
         };
@@ -207,13 +220,20 @@ struct Lines {
 }
 
 impl Lines {
-    fn add(&mut self, mut data: &[u8], line: &mut impl FnMut(&str)) -> Result<(), GetError> {
+    fn add(
+        &mut self,
+        mut data: &[u8],
+        line: &mut impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, GetError> {
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
-            if self.partial.is_empty() {
-                line(&String::from_utf8_lossy(&data[..end]));
+            let next = if self.partial.is_empty() {
+                line(&String::from_utf8_lossy(&data[..end]))
             } else {
                 self.partial.extend_from_slice(&data[..end]);
-                self.finish(line);
+                self.finish(line)
+            };
+            if next.is_break() {
+                return Ok(next);
             }
             data = &data[end + 1..];
         }
@@ -221,114 +241,15 @@ impl Lines {
             return Err(GetError::LongLine);
         }
         self.partial.extend_from_slice(data);
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Passes the current line, even if it has no line break.
-    fn finish(&mut self, line: &mut impl FnMut(&str)) {
-        if !self.partial.is_empty() {
-            line(&String::from_utf8_lossy(&self.partial));
-            self.partial.clear();
-        }
+    fn finish(&mut self, line: &mut impl FnMut(&str) -> ControlFlow<()>) -> ControlFlow<()> {
+        let partial = std::mem::take(&mut self.partial);
+        if partial.is_empty() { ControlFlow::Continue(()) } else { line(&String::from_utf8_lossy(&partial)) }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::TcpListener,
-        time::Instant,
-    };
-
-    use super::*;
-
-    /// Accepts one connection and serves this number of requests on it.
-    async fn serve(listener: &TcpListener, requests: usize) -> TcpStream {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        for _ in 0..requests {
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                request.push(stream.read_u8().await.unwrap());
-            }
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes").await.unwrap();
-        }
-        stream
-    }
-
-    #[tokio::test]
-    async fn connection_is_reused_until_the_server_closes_it() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        // The server is this process.
-        let [server, another] = [&listener, &other].map(|listener| server(listener, std::process::id()));
-        let http = Http::default();
-        let (mut lines, yes) = (0, (StatusCode::OK, "yes".to_owned()));
-        tokio::join!(
-            async {
-                drop(serve(&listener, 3).await);
-                [serve(&listener, 1).await, serve(&other, 1).await]
-            },
-            async {
-                assert_eq!(http.get(&server, "/metrics").await.unwrap(), yes);
-                let status = http.lines(&server, "/metrics", |line| lines += usize::from(line == "yes"));
-                assert_eq!(status.await.unwrap(), StatusCode::OK);
-                assert_eq!(http.get(&server, "/debug/jobs/list").await.unwrap(), yes);
-                assert_eq!(http.get(&server, "/metrics").await.unwrap(), yes);
-                assert_eq!(http.get(&another, "/metrics").await.unwrap(), yes);
-            }
-        );
-        assert_eq!(lines, 1);
-        drop(listener);
-        let refused = http.get(&server, "/metrics").await.unwrap_err();
-        assert!(matches!(refused, GetError::Connect), "{refused}");
-    }
-
-    fn server(listener: &TcpListener, pid: u32) -> Server {
-        let endpoint = Endpoint(vec![listener.local_addr().unwrap().to_string()]);
-        let started = Instant::now();
-        Server { endpoint, runner: ChildInfo { pid, started } }
-    }
-
-    #[tokio::test]
-    async fn connection_is_checked_again_for_another_runner() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut next = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let http = Http::default();
-        let [this, next_runner] = [std::process::id(), next.id()].map(|pid| server(&listener, pid));
-        let serve = async { [serve(&listener, 1).await, serve(&listener, 1).await] };
-        let requests = async {
-            let this = http.get(&this, "/debug/jobs/list").await.map(|(_, list)| list);
-            (this, http.get(&next_runner, "/debug/jobs/list").await)
-        };
-        let (_open, (list, refused)) = tokio::join!(serve, requests);
-        next.kill().unwrap();
-        next.wait().unwrap();
-        assert_eq!(list.unwrap(), "yes");
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains(&format!("is used by process {} (", std::process::id())), "{refused}");
-    }
-
-    #[test]
-    fn lines_are_complete_at_any_chunk_size() {
-        let text = "first\n\nthird \u{e9}\nlast";
-        for size in 1..=text.len() {
-            let (mut lines, mut found) = (Lines::default(), Vec::new());
-            let mut each = |line: &str| found.push(line.to_owned());
-            for chunk in text.as_bytes().chunks(size) {
-                lines.add(chunk, &mut each).unwrap();
-            }
-            lines.finish(&mut each);
-            found.retain(|line| !line.is_empty());
-            assert_eq!(found, ["first", "third \u{e9}", "last"], "chunks of {size}");
-        }
-    }
-
-    #[test]
-    fn endless_line_is_refused() {
-        let mut lines = Lines::default();
-        let chunk = [b'x'; 4096];
-        let added = (0..=MAX_LINE / chunk.len()).find_map(|_| lines.add(&chunk, &mut |_| ()).err());
-        assert_eq!(added.unwrap().to_string(), "a line of the response is longer than 64 KiB");
-    }
-}
+mod tests;

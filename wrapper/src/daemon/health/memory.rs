@@ -68,7 +68,10 @@ impl Memory {
         let interrupted = metrics.jobs_interrupted;
         let before = *self.interrupted.get_or_insert(interrupted);
         match state {
-            State::Stopping { phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } => {
+            State::Stopping {
+                phase: Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. },
+                ..
+            } => {
                 let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
                 self.aborts_jobs |= is_forceful || interrupted > before;
             }

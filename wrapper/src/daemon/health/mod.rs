@@ -22,6 +22,7 @@ mod memory;
 mod polls;
 mod prober;
 mod quit_problem;
+mod request_gap;
 mod runner_config;
 mod runner_metrics;
 mod runner_source;
@@ -162,18 +163,19 @@ impl Health {
             State::Stopping { child, stop, phase } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
                 let ((reason, problem), aborts_jobs) = match phase {
-                    Phase::Holding { .. } | Phase::Draining { .. } => {
+                    Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. } => {
                         (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
                     }
                     Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
-                        (("the runner is being stopped forcefully: its jobs are aborted", None), false)
+                        let reason = "the runner is being stopped forcefully: its jobs are aborted";
+                        ((reason.to_owned(), None), false)
                     }
                 };
                 let problems = [(known.suspended, SUSPENDED), (aborts_jobs, ABORTS_JOBS)];
                 let problems =
                     problems.into_iter().filter_map(|(is_present, text)| is_present.then_some(text));
-                let reasons = [reason].into_iter().chain(problem).chain(problems);
-                let reasons = reasons.map(str::to_owned).collect();
+                let problems = problem.into_iter().chain(problems).map(str::to_owned);
+                let reasons = [reason].into_iter().chain(problems).collect();
                 Self { level: Level::None, reasons, ..known }
             }
         }

@@ -1,6 +1,6 @@
 //! The task that probes the runner.
 
-use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use hyper::StatusCode;
@@ -18,6 +18,7 @@ use super::{
     level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
     memory::Memory,
     quit_problem::quit_problem,
+    request_gap::RequestGap,
     runner_config::Section,
     runner_metrics::RunnerMetrics,
     settings::Settings,
@@ -63,6 +64,11 @@ impl Prober {
     pub fn new(settings: Settings) -> Self {
         let reader = Reader::new(settings.source.clone());
         Self { settings, reader, http: Http::default(), list: Arc::default() }
+    }
+
+    /// Reports the open job requests of the same runner.
+    pub fn request_gap(&self) -> RequestGap {
+        RequestGap::new(self.reader.clone())
     }
 
     /// The current jobs of this runner; `None` if unknown.
@@ -267,6 +273,7 @@ impl Prober {
                 beginning.push(' ');
             }
             metrics.add_line(line);
+            ControlFlow::Continue(())
         };
         let status = self.http.lines(server, "/metrics", line).await?;
         Ok((ready, MetricsPage { status, metrics, beginning }))

@@ -27,8 +27,11 @@ pub(super) fn quit_problem(
     metrics: &RunnerMetrics,
     begin: Instant,
 ) -> Option<QuitProblem> {
-    let State::Stopping { child, phase: Phase::Holding { .. } | Phase::Draining { .. }, .. } =
-        &supervision.state
+    let State::Stopping {
+        child,
+        phase: Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. },
+        ..
+    } = &supervision.state
     else {
         return None;
     };
@@ -54,24 +57,26 @@ fn quit_without_effect(
 }
 
 /// What a graceful stop does, as far as it is known, and a problem with it.
-pub(super) fn drain_reasons(
-    phase: &Phase,
-    problem: Option<QuitProblem>,
-) -> (&'static str, Option<&'static str>) {
-    match (phase, problem) {
-        (Phase::Holding { .. }, Some(QuitProblem::Ignored)) => (
-            "the runner is draining: SIGQUIT is held back for some seconds",
+pub(super) fn drain_reasons(phase: &Phase, problem: Option<QuitProblem>) -> (String, Option<&'static str>) {
+    let (what, problem) = match (phase, problem) {
+        (Phase::Holding { .. } | Phase::AwaitingGap { .. }, Some(QuitProblem::Ignored)) => (
+            ": SIGQUIT is held back for some seconds",
             Some(
                 "the process ignores SIGQUIT. If the command is a script, it must start the runner with `exec`",
             ),
         ),
-        (Phase::Holding { quit_sent_at: None, .. }, _) => (
-            "the runner is draining: SIGQUIT is held back until the process handles it, for some seconds",
-            None,
-        ),
-        (_, Some(problem)) => ("the runner is draining", Some(problem.after_quit())),
-        (_, None) => ("the runner is draining: it accepts no new jobs and exits after its last job", None),
-    }
+        (Phase::Holding { quit_sent_at: None, .. }, _) => {
+            (": SIGQUIT is held back until the process handles it, for some seconds", None)
+        }
+        (Phase::AwaitingGap { open: Some(open), .. }, _) => {
+            let text = format!("the runner is draining: waiting for a gap between job requests, {open} open");
+            return (text, None);
+        }
+        (Phase::AwaitingGap { open: None, .. }, _) => (": waiting for a gap between job requests", None),
+        (_, Some(problem)) => ("", Some(problem.after_quit())),
+        (_, None) => (": it accepts no new jobs and exits after its last job", None),
+    };
+    (format!("the runner is draining{what}"), problem)
 }
 
 impl QuitProblem {

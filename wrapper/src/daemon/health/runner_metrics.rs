@@ -19,6 +19,8 @@ pub(super) struct RunnerMetrics {
     pub(super) jobs_interrupted: u64,
     /// How often the configuration was loaded. 1: it is the one of the start.
     pub(super) config_loads: u64,
+    /// How often the runner has given a section its turn to request a job.
+    pub(super) feeds: Option<u64>,
     /// The client of the job router, from 19.x on.
     pub(super) router: Option<JobRouter>,
 }
@@ -60,6 +62,8 @@ pub(super) struct Requests {
     /// Without a valid response. The runner's name for it is status -1.
     pub(super) unanswered: u64,
     pub(super) other: u64,
+    /// Requests that are open now; `None` from an older runner.
+    pub(super) open: Option<u64>,
     /// Failed health checks; by default the third consecutive one disables the section. A request counts if its status is 403, or if it
     /// cannot be sent, because of its executor or TLS files for example.
     pub(super) health_failures: u64,
@@ -124,6 +128,10 @@ impl RunnerMetrics {
                     _ => requests.other += sample.count(),
                 }
             }
+            "gitlab_runner_request_concurrency" => {
+                let Some(section) = sample.label("runner") else { return };
+                *self.sections.entry(section).or_default().open.get_or_insert(0) += sample.count();
+            }
             "gitlab_runner_job_duration_seconds_count" => self.jobs_ended += sample.count(),
             "gitlab_runner_failed_jobs_total" => {
                 self.jobs_failed += sample.count();
@@ -131,6 +139,7 @@ impl RunnerMetrics {
                     self.jobs_interrupted += sample.count();
                 }
             }
+            "gitlab_runner_worker_feeds_total" => *self.feeds.get_or_insert(0) += sample.count(),
             "gitlab_runner_configuration_loaded_total" => self.config_loads = sample.count(),
             "gitlab_runner_job_router_circuit_breaker_state" => {
                 self.router().circuit_breaker = match sample.count() {

@@ -156,6 +156,9 @@ impl Drain {
         let (deadline, signalled, progress) = match state {
             State::Stopping { phase, .. } => match *phase {
                 Phase::Holding { quit_sent_at, .. } => (stop.deadline, quit_sent_at.is_some(), quit_sent_at),
+                Phase::AwaitingGap { quit_sent_at, .. } => {
+                    (stop.deadline, quit_sent_at.is_some(), quit_sent_at)
+                }
                 Phase::Draining { .. } if is_quit_undelivered => (stop.deadline, false, None),
                 Phase::Draining { since } => (stop.deadline, true, Some(since)),
                 Phase::Terminating { until } => (Some(until), true, None),
@@ -177,7 +180,10 @@ impl Drain {
             deadline: deadline.map(at),
             signalled,
             outcome: stop.outcome,
-            open_requests: stop.open_requests,
+            open_requests: match state {
+                State::Stopping { phase: Phase::AwaitingGap { open, .. }, .. } => *open,
+                _ => stop.open_requests,
+            },
             exit: None,
             graceful_until: stop.deadline.map(at),
             progress_at: matches!(state, State::Stopping { .. }).then(|| at(progress)),

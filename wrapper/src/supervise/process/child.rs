@@ -80,6 +80,8 @@ pub struct Child {
     adopted: bool,
     leftovers: LeftoverProcesses,
     barrier: Option<Barrier>,
+    /// A search has found no launcher, and SIGQUIT was not sent since.
+    has_no_launcher: bool,
 }
 
 impl Child {
@@ -90,7 +92,7 @@ impl Child {
         barrier: Option<Barrier>,
     ) -> io::Result<Self> {
         let (pid, pidfd) = hold(identity.pid)?;
-        Ok(Self { pid, pidfd, identity, adopted: false, leftovers, barrier })
+        Ok(Self { pid, pidfd, identity, adopted: false, leftovers, barrier, has_no_launcher: false })
     }
 
     /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
@@ -98,7 +100,15 @@ impl Child {
         let Some((pid, pidfd)) = hold_same(identity)? else { return Ok(None) };
         let identity = identity.clone();
         let leftovers = LeftoverProcesses::of_earlier(identity.clone());
-        Ok(Some(Self { pid, pidfd, identity, adopted: true, leftovers, barrier: None }))
+        Ok(Some(Self {
+            pid,
+            pidfd,
+            identity,
+            adopted: true,
+            leftovers,
+            barrier: None,
+            has_no_launcher: false,
+        }))
     }
 
     /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
@@ -158,6 +168,11 @@ impl Child {
         proc_status::handles_quit(self.pid())
     }
 
+    /// Searches for a launcher now, so that the next SIGQUIT does not have to: the search takes milliseconds.
+    pub(crate) async fn prepare_quit(&mut self) {
+        self.has_no_launcher = launcher_of(self.pid()).await.is_none();
+    }
+
     /// Sends `signal`, except SIGKILL, to this process only: other processes of its group may belong to a job.
     /// Fails if the process changed its user, but not if it has exited. SIGQUIT also fails if a [launcher](super::launcher) would not pass it on
     /// to the runner.
@@ -167,6 +182,7 @@ impl Child {
             self.remember();
         }
         if signal == Signal::Drain
+            && !std::mem::take(&mut self.has_no_launcher)
             && let Some(launcher) = launcher_of(self.pid()).await
         {
             return Err(io::Error::other(launcher.to_string()));

@@ -179,6 +179,10 @@ impl SavedStop {
         let quit_sent_at = match state {
             State::Stopping { phase: Phase::Draining { since }, .. } => Some(*since),
             State::Stopping { phase: Phase::Holding { quit_sent_at, .. }, .. } => *quit_sent_at,
+            // The file is written again only after the signal: this wrapper could be killed in between.
+            State::Stopping { phase: Phase::AwaitingGap { quit_sent_at, .. }, .. } => {
+                Some(quit_sent_at.unwrap_or(stop.requested_at))
+            }
             _ => None,
         };
         let save = |callbacks: &[Callback]| callbacks.iter().map(SavedCallback::new).collect();

@@ -1,0 +1,319 @@
+//! A drain waits for a gap between the runner's job requests, which the runner reports in its metrics.
+
+use std::time::{Duration, Instant};
+
+use grit_proto::wrapper_v1::{
+    CancelRequest, Drain, DrainOutcome, DrainRequest, GetStatusRequest, Mode, State, Status,
+    wrapper_client::WrapperClient,
+};
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tonic::{Code, transport::Channel};
+
+use crate::{
+    health_levels::{CONFIG, Runner, VERSION, polls},
+    operator::{json, operator},
+    support::{Start, Wrapper, eventually},
+};
+
+/// The child that drains as long as the test wants.
+const DRAINS: [&str; 1] = ["--ignore-quit"];
+
+/// Sorted by name, as the runner sorts them.
+fn page(before: &str, sections: &[(&str, u64, u64)]) -> String {
+    let requests: String = sections.iter().map(|(name, _, ended)| polls(name, 204, *ended)).collect();
+    let gauge = |(name, open, _): &(&str, u64, u64)| {
+        format!(
+            "gitlab_runner_request_concurrency{{runner=\"{name}\",system_id=\"s_0123456789ab\"}} {open}\n"
+        )
+    };
+    let gauges: String = sections.iter().map(gauge).collect();
+    format!("{requests}{before}{gauges}{VERSION}")
+}
+
+impl Runner {
+    fn has_open(&self, open: u64) {
+        self.says("/metrics", 200, &page("", &[("aaaaaaaaa", open, 7), ("bbbbbbbbb", 0, 3)]));
+    }
+}
+
+fn start(folder: TempDir, runner: &Runner, flags: &[&str], habits: &[&str]) -> Wrapper {
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, CONFIG).unwrap();
+    Start::again(folder)
+        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(flags)
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .runner(runner)
+        .child(habits)
+}
+
+/// A wrapper whose runner has one open job request.
+async fn with_open_request(flags: &[&str], habits: &[&str]) -> (Runner, Wrapper, WrapperClient<Channel>) {
+    let runner = Runner::new().await;
+    runner.has_open(1);
+    let wrapper = start(tempfile::tempdir().unwrap(), &runner, flags, habits);
+    let client = wrapper.v1_client().await;
+    wrapper.child_ready().await;
+    runner.listens().await;
+    (runner, wrapper, client)
+}
+
+async fn status(client: &WrapperClient<Channel>) -> Status {
+    client.clone().get_status(GetStatusRequest {}).await.unwrap().into_inner()
+}
+
+async fn drain(client: &WrapperClient<Channel>) {
+    let request = DrainRequest { id: "d".to_owned(), ..DrainRequest::default() };
+    client.clone().drain(request).await.unwrap();
+}
+
+/// Waits until the status shows the open requests of a drain that has sent no signal.
+async fn waits(client: &WrapperClient<Channel>, open: u32) -> Status {
+    let status = shows(client, open).await;
+    assert!(!status.drain.as_ref().unwrap().signalled, "{status:?}");
+    status
+}
+
+async fn shows(client: &WrapperClient<Channel>, open: u32) -> Status {
+    eventually("the drain waits", async || {
+        let status = status(client).await;
+        let drain = status.drain.clone().unwrap_or_default();
+        let reason = status.health.as_ref().and_then(|health| health.reasons.first()).cloned();
+        let text = format!("the runner is draining: waiting for a gap between job requests, {open} open");
+        let waits = drain.open_requests == Some(open) && reason == Some(text);
+        if waits { Ok(status) } else { Err(status) }
+    })
+    .await
+}
+
+async fn ended(client: &WrapperClient<Channel>) -> Drain {
+    eventually("the runner exits", async || {
+        let status = status(client).await;
+        let is_over = matches!(status.state(), State::Stopped | State::Failed);
+        if is_over { Ok(status.drain.unwrap()) } else { Err(status) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigquit_is_sent_when_no_request_is_open() {
+    let (runner, wrapper, client) = with_open_request(&[], &[]).await;
+    drain(&client).await;
+    let waiting = waits(&client, 1).await;
+    assert_eq!(waiting.state(), State::Draining);
+    let text = String::from_utf8(operator(&wrapper, &["status"]).stdout).unwrap();
+    assert!(text.contains("waiting for a gap between job requests, 1 open"), "{text}");
+    assert_eq!(wrapper.record(), "ready");
+    runner.has_open(0);
+    let drain = ended(&client).await;
+    assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, Some(0)));
+    assert_eq!(wrapper.record(), "ready QUIT");
+    let log = wrapper.read("log");
+    assert!(log.contains("SIGQUIT waits for a gap between job requests"), "{log}");
+}
+
+/// GitLab holds a request (long polling), and responds to it without a job.
+#[tokio::test]
+async fn request_that_gitlab_holds_does_not_delay_sigquit_for_long() {
+    let (_runner, wrapper, client) = with_open_request(&[], &[]).await;
+    let begin = Instant::now();
+    drain(&client).await;
+    let drain = ended(&client).await;
+    assert!(begin.elapsed() >= Duration::from_secs(5), "the request may have been new");
+    assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, Some(0)));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_open_at_the_timeout_are_reported() {
+    let (runner, wrapper, client) = with_open_request(&["--request-gap-timeout=3s"], &[]).await;
+    runner.has_open(2);
+    let drained = operator(&wrapper, &["drain", "--wait", "--json"]);
+    assert_eq!(drained.status.code(), Some(4), "{drained:?}");
+    let last = String::from_utf8(drained.stdout).unwrap().lines().last().unwrap().to_owned();
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(
+        (&last["drain"]["open_requests"], &last["drain"]["outcome"]),
+        (&2.into(), &"open_requests".into())
+    );
+    assert_eq!(ended(&client).await.outcome(), DrainOutcome::OpenRequests);
+    let log = wrapper.read("log");
+    assert!(log.contains("the runner cancels its open job requests"), "{log}");
+}
+
+/// An older runner, a runner without an HTTP server, and the flag.
+#[tokio::test]
+async fn runner_without_the_gauge_is_not_waited_for() {
+    let runner = Runner::new().await;
+    runner.says("/metrics", 200, &(polls("aaaaaaaaa", 204, 7) + VERSION));
+    let old = start(tempfile::tempdir().unwrap(), &runner, &[], &[]);
+    runner.listens().await;
+    let without = Start::new().flags(&["--start-grace=0s"]).child(&[]);
+    let (_busy, at_once, _) = with_open_request(&["--request-gap-timeout=0s"], &[]).await;
+    for wrapper in [old, without, at_once] {
+        let client = wrapper.v1_client().await;
+        wrapper.child_ready().await;
+        drain(&client).await;
+        let drain = ended(&client).await;
+        assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, None));
+    }
+}
+
+#[tokio::test]
+async fn drain_that_waits_is_cancelled() {
+    let (runner, wrapper, mut client) = with_open_request(&[], &DRAINS).await;
+    drain(&client).await;
+    waits(&client, 1).await;
+    let cancelled = client.cancel(CancelRequest { id: "d".to_owned() }).await.unwrap().into_inner();
+    assert_eq!(cancelled.status.unwrap().state(), State::Running);
+    runner.has_open(0);
+    // The next drain waits again, and can not be cancelled after the signal.
+    runner.has_open(1);
+    drain(&client).await;
+    waits(&client, 1).await;
+    assert_eq!(wrapper.record(), "ready");
+    runner.has_open(0);
+    wrapper.recorded("ready QUIT").await;
+    let refused = client.cancel(CancelRequest { id: "d".to_owned() }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn deadline_or_forceful_request_ends_the_wait_with_sigterm() {
+    let (_runner, wrapper, mut client) = with_open_request(&[], &[]).await;
+    let deadline = Some(Duration::from_millis(300).try_into().unwrap());
+    client.drain(DrainRequest { id: "d".to_owned(), deadline, ..DrainRequest::default() }).await.unwrap();
+    assert_eq!(ended(&client).await.outcome(), DrainOutcome::JobsAborted);
+    assert_eq!(wrapper.record(), "ready TERM", "SIGQUIT was never sent");
+
+    let (_runner, wrapper, mut client) = with_open_request(&[], &[]).await;
+    drain(&client).await;
+    waits(&client, 1).await;
+    let force = DrainRequest { id: "d".to_owned(), mode: Mode::Forceful.into(), ..DrainRequest::default() };
+    client.drain(force).await.unwrap();
+    assert_eq!(ended(&client).await.outcome(), DrainOutcome::JobsAborted);
+    assert_eq!(wrapper.record(), "ready TERM");
+}
+
+/// The wrapper is killed in the wait, or replaced. The next one waits for a gap, too, and cannot know whether SIGQUIT was sent.
+#[tokio::test]
+async fn next_wrapper_waits_for_a_gap() {
+    for signal in [Signal::KILL, Signal::USR2] {
+        let (runner, mut first, client) = with_open_request(&[], &DRAINS).await;
+        drain(&client).await;
+        waits(&client, 1).await;
+        first.signal(signal);
+        first.ended().await;
+        let second = start(first.into_folder(), &runner, &[], &DRAINS);
+        let mut client = second.v1_client().await;
+        shows(&client, 1).await;
+        assert_eq!(second.record(), "ready", "no SIGQUIT, and no second runner");
+        let refused = client.cancel(CancelRequest::default()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        runner.has_open(0);
+        second.recorded("ready QUIT").await;
+        eventually("the signal is reported", async || {
+            let drain = status(&client).await.drain.unwrap();
+            if drain.signalled && drain.open_requests == Some(0) { Ok(()) } else { Err(drain) }
+        })
+        .await;
+    }
+}
+
+/// As for a drain of a client. The wrapper exits after its runner.
+#[tokio::test]
+async fn signal_to_the_wrapper_waits_for_a_gap() {
+    let (runner, mut wrapper, client) = with_open_request(&[], &[]).await;
+    wrapper.signal(Signal::TERM);
+    waits(&client, 1).await;
+    assert_eq!(wrapper.record(), "ready");
+    runner.has_open(0);
+    assert_eq!(wrapper.ended().await.code(), Some(0));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test]
+async fn runner_that_exits_in_the_wait_has_ended_the_drain() {
+    let (_runner, wrapper, client) = with_open_request(&[], &["--exit-after", "2000"]).await;
+    drain(&client).await;
+    waits(&client, 1).await;
+    let drain = ended(&client).await;
+    assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, None));
+    assert_eq!(wrapper.record(), "ready", "it had no SIGQUIT");
+}
+
+#[tokio::test]
+async fn metrics_that_stop_in_the_wait_end_it_after_some_seconds() {
+    let (runner, wrapper, client) = with_open_request(&[], &[]).await;
+    let begin = Instant::now();
+    drain(&client).await;
+    waits(&client, 1).await;
+    runner.says("/metrics", 500, "");
+    let drain = ended(&client).await;
+    assert!(begin.elapsed() >= Duration::from_secs(5));
+    assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, None));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+/// A runner with a thousand sections has 20 MB of metrics.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gap_is_found_in_large_metrics() {
+    let (runner, wrapper, client) = with_open_request(&[], &[]).await;
+    let bucket = |at: u32| {
+        format!(
+            "gitlab_runner_job_queue_duration_seconds_bucket{{project_jobs_running=\"{at}\",runner=\"short-token\",system_id=\"s_0123456789ab\",le=\"1\"}} {at}\n"
+        )
+    };
+    let buckets: String = (0..80_000).map(bucket).collect();
+    let large = |open| {
+        let after = buckets.replace("job_queue", "zzz");
+        page(&buckets, &[("aaaaaaaaa", open, 7)]) + &after
+    };
+    runner.says("/metrics", 200, &large(1));
+    drain(&client).await;
+    waits(&client, 1).await;
+    runner.says("/metrics", 200, &large(0));
+    let drain = ended(&client).await;
+    assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, Some(0)));
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
+#[tokio::test]
+async fn registrations_are_reported_without_a_runner_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    let section =
+        |url: &str, id: &str| format!("[[runners]]\nurl = \"{url}\"\ntoken = \"glrt-s3cret\"\n{id}\n");
+    let sections = [
+        section("https://gitlab.example/sub", "id = 7"),
+        section("https://user:s3cret@gitlab.example", "id = 8"),
+        section("https://gitlab.example", ""),
+        section("http://other.example:8080", "id = 7"),
+    ];
+    std::fs::write(&config, sections.concat()).unwrap();
+    std::fs::write(folder.path().join(".runner_system_id"), "s_0123456789ab").unwrap();
+    let start =
+        Start::again(folder).flags(&["--start-grace=0s"]).env("CONFIG_FILE", config.to_str().unwrap());
+    let wrapper = start.child(&[]);
+    let client = wrapper.v1_client().await;
+    wrapper.child_ready().await;
+    drain(&client).await;
+    ended(&client).await;
+    let found = eventually("registrations", async || {
+        let status = status(&client).await;
+        if status.registrations.is_empty() { Err(status) } else { Ok(status.registrations) }
+    })
+    .await;
+    let of = |at: usize| {
+        let found = &found[at];
+        let system_id = found.system_id.as_deref().unwrap();
+        (found.url.as_str(), system_id, found.runner_ids.as_slice(), found.sections_without_id)
+    };
+    assert_eq!(found.len(), 2);
+    assert_eq!(of(0), ("https://gitlab.example", "s_0123456789ab", &[7, 8][..], 1));
+    assert_eq!(of(1), ("http://other.example:8080", "s_0123456789ab", &[7][..], 0));
+    let shown = json(&operator(&wrapper, &["status", "--json"]));
+    assert_eq!(shown["registrations"][0]["runner_ids"], serde_json::json!([7, 8]));
+    assert!(!shown.to_string().contains("s3cret"), "{shown}");
+}
