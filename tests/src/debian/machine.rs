@@ -50,9 +50,11 @@ impl Machine {
         fs::write(folder.join(".runner_system_id"), "machine").context("name the runner")?;
         let config = format!(
             "concurrent = 8\ncheck_interval = 0.1\nlisten_address = \"127.{}.{b}.{}:9252\"\n\
-             [[runners]]\n  name = \"machine\"\n  url = \"{}\"\n  token = \"glrt-machine\"\n",
+             [[runners]]\n  name = \"machine\"\n  id = {}\n  url = \"{}\"\n  token = \"glrt-machine\"\n  \
+             request_concurrency = 4\n",
             a.max(1),
             c.clamp(1, 254),
+            lab.queue().runner_id("glrt-machine"),
             lab.queue().url()
         );
         fs::write(folder.join("config.toml"), config).context("configure the runner")?;
@@ -122,7 +124,7 @@ impl Machine {
     pub fn hold_jobs(&self, count: usize) -> Vec<JobId> {
         let jobs = self.lab.queue().submit_held(count);
         poll::until("the jobs run", LIMIT, || match self.lab.queue().tally() {
-            tally if tally.queued == 0 && tally.running >= count => Ok(()),
+            tally if tally.queued + tally.assigned == 0 && tally.running >= count => Ok(()),
             tally => Err((tally, self.journal())),
         });
         jobs

@@ -118,6 +118,16 @@ impl Reply {
 ///
 /// Dropping the future closes the connection, which cancels a long poll.
 pub async fn send(method: &str, url: &str, body: Option<&impl Serialize>) -> anyhow::Result<Reply> {
+    send_with(&[], method, url, body).await
+}
+
+/// [`send`] with further headers.
+pub async fn send_with(
+    headers: &[(&str, &str)],
+    method: &str,
+    url: &str,
+    body: Option<&impl Serialize>,
+) -> anyhow::Result<Reply> {
     let (address, path) = split(url)?;
     let stream = TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?;
     stream.set_nodelay(true).context("set TCP_NODELAY")?;
@@ -126,7 +136,9 @@ pub async fn send(method: &str, url: &str, body: Option<&impl Serialize>) -> any
         Some(body) => Bytes::from(serde_json::to_vec(body).context("encode the request")?),
         None => Bytes::new(),
     };
-    let request = Request::builder()
+    let request =
+        headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value));
+    let request = request
         .method(method)
         .uri(path)
         .header(header::HOST, address.to_string())

@@ -94,7 +94,7 @@ impl Rollout {
     #[track_caller]
     pub fn hold_jobs(&self, count: usize) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(count);
-        self.lab.queue().wait_until_none_is_queued(PATIENCE);
+        self.lab.queue().wait_until_none_waits(PATIENCE);
         jobs
     }
 

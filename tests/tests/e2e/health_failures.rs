@@ -235,7 +235,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     // As by a debugger or a memory pressure daemon: the process exists, and is stopped.
     site.host("suspended").signal_runner(Signal::STOP).unwrap();
     // A direct signal to the runner, with a job: only the runner has this state.
-    let held = lab.queue().hold_on("draining", PATIENCE);
+    let held = lab.queue().hold_on(&["draining"], PATIENCE);
     site.host("draining").signal_runner(Signal::QUIT).unwrap();
     // The runner keeps its old configuration, but would fail after its next start.
     let config = site.host("rewritten").folder().join("config.toml");
@@ -276,7 +276,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
 #[test]
 fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
-        ("slow", FaultMode::Slow(Duration::from_secs(3600)), "no job request has been answered yet"),
+        ("slow", FaultMode::Fine, "no job request has been answered yet"),
         ("failing", FaultMode::Unavailable, "its job requests fail"),
         ("away", FaultMode::Down, "its job requests get no valid response"),
     ];
@@ -285,6 +285,10 @@ fn each_manager_with_failing_gitlab_is_reported() {
     for (name, fault_mode, _) in cases {
         let lab = Lab::start().unwrap();
         lab.queue().set_fault_mode(fault_mode);
+        if name == "slow" {
+            let hour = Duration::from_secs(3600);
+            lab.queue().set_latency(hour..=hour);
+        }
         site.add(&lab, name);
         labs.push(lab);
     }

@@ -16,6 +16,7 @@ mod dist;
 mod distributions;
 mod document_blocks;
 mod drain_options;
+mod drain_start;
 mod drain_validation;
 mod example;
 mod faults;

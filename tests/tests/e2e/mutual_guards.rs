@@ -91,10 +91,7 @@ fn peer_drained_by_operator_is_unhealthy() {
     let instances = running(&lab, &names);
     let workspace = drains(&lab, &instances, 1);
     // It has a job, so its drain takes long.
-    lab.queue().submit_held(2);
-    lab.events().wait_for("m2 has a job", PATIENCE, |event| {
-        event.subject == "m2" && matches!(event.what, What::JobStarted { .. })
-    });
+    lab.queue().hold_on(&["m2"], PATIENCE);
     let (_, host) = lab.cloud().get(&instances[1].id).unwrap();
     host.signal_wrapper(rustix::process::Signal::QUIT).unwrap();
     lab.events()

@@ -160,7 +160,7 @@ fn failed_drain_keeps_instance_and_next_apply_resumes() {
 #[test]
 fn drain_timeout_forces_with_on_timeout_force() {
     let mut rollout = Rollout::start().unwrap();
-    rollout.set("drain", json!({ "delete": "3s", "on_timeout": "force" })).unwrap();
+    rollout.set("drain", json!({ "delete": "8s", "on_timeout": "force" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.hold_jobs(1);

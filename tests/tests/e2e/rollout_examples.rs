@@ -38,7 +38,8 @@ impl Example {
         let lab = Lab::start().unwrap();
         let host_key = KeyPair::generate().unwrap();
         let image = ssh::Choice::Image { host_key: host_key.private.clone() };
-        lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone() });
+        lab.cloud()
+            .shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() });
         let workspace = Workspace::new(&["grit", "aws"]).unwrap().env(CLOUD, lab.cloud().endpoint());
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/rollouts").join(name);
         copy(&example, &workspace.root());
@@ -78,7 +79,7 @@ impl Example {
     /// Starts a job that does not end, and returns the number of events so far.
     fn start_held_job(&self) -> usize {
         self.lab.queue().submit_held(1);
-        self.lab.queue().wait_until_none_is_queued(PATIENCE);
+        self.lab.queue().wait_until_none_waits(PATIENCE);
         self.now()
     }
 
@@ -89,8 +90,8 @@ impl Example {
 
     /// Starts a job on this host that ends when its runner drains.
     fn hold_until_drain(&self, host: &str) -> JoinHandle<()> {
-        // Another job could run on a manager that drains before this one.
-        let held = self.lab.queue().hold_on(host, PATIENCE);
+        // On another manager, it could end before the drain of this one begins.
+        let held = self.lab.queue().hold_on(&[host], PATIENCE);
         let (queue, events, host) = (self.lab.queue().clone(), self.lab.events().clone(), host.to_owned());
         std::thread::spawn(move || {
             let drains = |event: &Event| event.subject == host && is_signal(event, "SIGQUIT");

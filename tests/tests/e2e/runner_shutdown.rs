@@ -76,7 +76,7 @@ impl Retirement {
     /// Starts a job that runs until it is released, on each of `count` hosts.
     fn hold_jobs(&self, count: usize) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(count);
-        self.lab.queue().wait_until_none_is_queued(PATIENCE);
+        self.lab.queue().wait_until_none_waits(PATIENCE);
         jobs
     }
 

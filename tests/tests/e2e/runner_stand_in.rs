@@ -1,6 +1,9 @@
-//! The runner stand-in behaves as GitLab Runner does. All other tests rely on it.
+//! The stand-ins for the runner and for GitLab behave as GitLab Runner and GitLab do. All other tests rely on them.
 
+mod api;
 mod gitlab;
+mod job_requests;
+mod long_polling;
 mod process;
 
 use std::{
@@ -30,8 +33,11 @@ fn sigquit_finishes_jobs_and_exits_0() {
     runner.wait_state("graceful-shutdown");
     let late = lab.queue().submit(1, Duration::ZERO);
     runner.signal(Signal::QUIT);
-    let (_, list) = runner.get("/debug/jobs/list").unwrap();
-    assert_eq!(list.lines().count(), 2, "{list}");
+    // GitLab receives the first report of a job before the runner lists it.
+    poll::until("both jobs are listed", LIMIT, || match runner.get("/debug/jobs/list") {
+        Some((200, list)) if list.lines().count() == 2 => Ok(()),
+        other => Err(other),
+    });
     lab.queue().release(&jobs);
 
     let idle = place(&lab, "idle", |event| matches!(event.what, What::RunnerIdle { .. }));
@@ -271,6 +277,8 @@ fn job_processes(of: &str) -> Vec<Pid> {
 fn forceful_stop_may_leave_job_process_groups() {
     for (kind, code, left) in [("obedient", 0, 0), ("stubborn", 1, 2)] {
         let lab = Lab::start().unwrap();
+        // The report of an aborted job must arrive within the shutdown timeout.
+        lab.queue().set_latency(Duration::ZERO..=Duration::ZERO);
         let mark = format!("JOBS_OF={}", lab.folder().display());
         let text = configuration(&lab, &["t"]).replace("shutdown_timeout = 30", "shutdown_timeout = 0.3");
         let (name, value) = mark.split_once('=').unwrap();

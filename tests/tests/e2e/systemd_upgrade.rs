@@ -75,8 +75,8 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
         let flow = scope.spawn(|| {
             let mut count = 0;
             while !upgraded.load(Ordering::Relaxed) {
-                count += machine.lab.queue().submit(1, Duration::from_millis(30)).len();
-                std::thread::sleep(Duration::from_millis(50));
+                count += machine.lab.queue().submit(1, Duration::from_millis(200)).len();
+                std::thread::sleep(Duration::from_millis(200));
             }
             count
         });
@@ -96,10 +96,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     assert_eq!(machine.signals(), [""; 0]);
 
     // A stopping runner starts no further jobs.
-    poll::until("no job waits", LIMIT, || match machine.lab.queue().tally() {
-        tally if tally.queued == 0 => Ok(()),
-        tally => Err(tally),
-    });
+    machine.lab.queue().wait_until_none_waits(LIMIT);
 
     // While the service stops, no new wrapper may start; otherwise the runner would be left without one.
     machine.run(&["systemctl", "stop", "--no-block", OURS]);

@@ -34,7 +34,8 @@ impl Directories {
         let lab = Lab::start().unwrap();
         let key = KeyPair::generate().unwrap();
         let image = ssh::Choice::Image { host_key: key.private.clone() };
-        lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone() });
+        lab.cloud()
+            .shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() });
         let mut workspace = Workspace::new(&[]).unwrap().env(CLOUD, lab.cloud().endpoint());
         let settings = workspace.path().join("no-settings");
         fs::write(&settings, "").unwrap();
@@ -91,10 +92,10 @@ impl Directories {
         }
     }
 
-    /// A job on each manager, which runs until it is released.
+    /// Two jobs, which run until they are released.
     pub(super) fn hold_jobs(&self) -> Vec<u64> {
         let jobs = self.lab.queue().submit_held(2);
-        self.lab.queue().wait_until_none_is_queued(PATIENCE);
+        self.lab.queue().wait_until_none_waits(PATIENCE);
         jobs
     }
 

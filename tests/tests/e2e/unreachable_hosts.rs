@@ -111,7 +111,7 @@ fn assume_terminated_rolls_back_in_one_apply() {
 #[test]
 fn host_lost_during_accepted_drain_is_not_terminated() {
     let mut rollout = Rollout::start().unwrap();
-    let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated", "delete": "8s" });
+    let drain = json!({ "attempts": 2, "on_unreachable": "assume_terminated", "delete": "20s" });
     rollout.set("drain", drain).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -18,8 +18,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A host whose runner accepts jobs.
-fn host(lab: &Lab) -> Host {
+/// A host whose runner accepts jobs, as many as the test submits in the time of a round.
+fn host(lab: &Lab, program: Option<PathBuf>) -> Host {
+    lab.cloud().shape(move |_, spec| {
+        spec.concurrent = 16;
+        spec.request_concurrency = 8;
+        spec.wrapper_program.clone_from(&program);
+    });
     let (_, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     lab.events()
         .wait_for("the runner takes jobs", LIMIT, |event| matches!(event.what, What::RunnerPolling { .. }));
@@ -85,7 +90,7 @@ fn killed_wrappers_under_load_lose_no_job_or_drain() {
     // A quarter of the kills happens during a drain.
     let kills: u32 = rounds(40, 200);
     let lab = Lab::start().unwrap();
-    let host = host(&lab);
+    let host = host(&lab, None);
     let runner = host.runner_pid();
     let mut jobs = 0;
     let mut recovery = Vec::new();
@@ -97,10 +102,7 @@ fn killed_wrappers_under_load_lose_no_job_or_drain() {
 
     let held = lab.queue().submit_held(2);
     jobs += held.len();
-    poll::until("the held jobs run", LIMIT, || match lab.queue().tally() {
-        tally if tally.queued == 0 && tally.running >= held.len() => Ok(()),
-        tally => Err(tally),
-    });
+    lab.queue().wait_until_none_waits(LIMIT);
     ask(&host, &["drain", "--id", "deploy-7"]);
     lab.events().wait_for("the drain", LIMIT, |event| is_signal(event, "SIGQUIT"));
     for round in 0..kills / 4 {
@@ -150,11 +152,7 @@ fn upgraded_wrapper_under_load_loses_no_job() {
     strip.arg("-o").arg(&built).arg(terraform::built("grit-wrapper").unwrap());
     assert!(strip.status().unwrap().success());
     replace(&built, &installed);
-    lab.cloud().shape({
-        let installed = installed.clone();
-        move |_, spec| spec.wrapper_program = Some(installed.clone())
-    });
-    let host = host(&lab);
+    let host = host(&lab, Some(installed.clone()));
     let runner = host.runner_pid();
     let held = lab.queue().submit_held(1);
     let mut recovery = Vec::new();

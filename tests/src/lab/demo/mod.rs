@@ -136,7 +136,8 @@ fn scenario(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
 
 /// A realistic runner: it starts slowly, and shuts down slowly after its last job.
 fn slow_runner(spec: HostSpec) -> HostSpec {
-    let spec = HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec };
+    let spec =
+        HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec.under_load() };
     spec.runner(&["--start-delay", "300ms", "--handlers-after", "100ms", "--executor-shutdown", "300ms"])
 }
 

@@ -101,7 +101,7 @@ impl Host {
         host.shared.machine().ssh = Some(ssh);
         let shared = &host.shared;
         let command = spec.command(&shared.folder, shared.ip, &shared.queue.url())?;
-        spec.configure(&shared.folder, &shared.instance_name, &shared.queue.url())?;
+        spec.configure(&shared.folder, &shared.instance_name, &shared.queue)?;
         if spec.boot_takes.is_zero() {
             host.shared.power_on(&command, kind, None)?;
         } else {

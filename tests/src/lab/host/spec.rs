@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-use super::{RUNNER, SOCKET, WRAPPER, ssh};
+use super::{Queue, RUNNER, SOCKET, WRAPPER, ssh};
 use crate::terraform;
 
 /// The properties of a host. The default is a well-behaved one.
@@ -20,6 +20,10 @@ pub struct HostSpec {
     pub runner_version: String,
     /// Maximum number of concurrent jobs.
     pub concurrent: usize,
+    /// Maximum number of concurrent job requests of one section.
+    pub request_concurrency: usize,
+    /// The time in which each section has one turn. It is shorter than any of GitLab Runner, so that a runner without load gets a job soon.
+    pub check_interval: Duration,
     /// How long the runner waits for its jobs in a forceful shutdown; `None` is its default.
     pub shutdown_timeout: Option<Duration>,
     /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
@@ -47,6 +51,8 @@ impl Default for HostSpec {
         HostSpec {
             runner_version: "19.2.0".to_owned(),
             concurrent: 4,
+            request_concurrency: 1,
+            check_interval: Duration::from_millis(100),
             shutdown_timeout: None,
             tokens: None,
             section: String::new(),
@@ -65,6 +71,13 @@ impl HostSpec {
     /// A well-behaved host with this version of the runner.
     pub fn version(runner_version: &str) -> HostSpec {
         HostSpec { runner_version: runner_version.to_owned(), ..HostSpec::default() }
+    }
+
+    /// As a runner under load is configured: with GitLab Runner's default interval, and as many concurrent requests as its warnings recommend.
+    pub fn under_load(mut self) -> HostSpec {
+        self.check_interval = Duration::from_secs(3);
+        self.request_concurrency = 4;
+        self
     }
 
     /// Adds options for `runner-stand-in run`.
@@ -101,7 +114,7 @@ impl HostSpec {
     }
 
     /// Writes the runner's `config.toml` and system id.
-    pub(super) fn configure(&self, folder: &Path, instance_name: &str, queue: &str) -> anyhow::Result<()> {
+    pub(super) fn configure(&self, folder: &Path, instance_name: &str, queue: &Queue) -> anyhow::Result<()> {
         let write = |name: &str, text: String| {
             fs::write(folder.join(name), text).with_context(|| format!("write {name}"))
         };
@@ -110,13 +123,18 @@ impl HostSpec {
             return Ok(());
         }
         let tokens = self.tokens.clone().unwrap_or_else(|| vec![format!("glrt-{instance_name}")]);
-        let mut text = format!("concurrent = {}\ncheck_interval = 0.1\n", self.concurrent);
+        let interval = self.check_interval.as_secs_f64();
+        let mut text = format!("concurrent = {}\ncheck_interval = {interval}\n", self.concurrent);
         if let Some(timeout) = self.shutdown_timeout {
             text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
         }
+        let url = queue.url();
         for token in tokens {
             text += &format!(
-                "\n[[runners]]\n  name = \"{instance_name}\"\n  url = \"{queue}\"\n  token = \"{token}\"\n{}\n",
+                "\n[[runners]]\n  name = \"{instance_name}\"\n  id = {}\n  url = \"{url}\"\n  token = \"{token}\"\n  \
+                 request_concurrency = {}\n{}\n",
+                queue.runner_id(&token),
+                self.request_concurrency,
                 self.section
             );
         }

@@ -2,35 +2,54 @@
 //!
 //! An HTTP server on loopback, in the process of the test. It gives jobs (durations) to runners, and keeps
 //! a ledger in which every job counts once: see [`ledger`]. A runner holds a connection open while it runs
-//! (`/lab/presence`). When the kernel closes the connection, the process has exited and its running jobs are lost.
+//! (`/lab/presence`). When the kernel closes the connection, the process has exited and its jobs are lost.
 //!
-//! Faults on request: reject a token with 403, respond late, respond with 503, or close every connection.
+//! It has these properties of GitLab (Rails behind Workhorse):
+//!
+//! - A job is assigned when its request is handled, before the response is sent. A client that disconnects meanwhile does not return the
+//!   job to the queue: no runner runs it, and GitLab shows it as running. [`Queue::lost`] lists these jobs. With
+//!   [`Queue::set_two_phase_commit`], which is off as in GitLab, the job returns to the queue.
+//! - Each response follows after a latency of 50 to 300 ms from a seeded generator: [`Queue::set_latency`].
+//! - Long polling: a request with the newest `last_update` is held for up to 50 s, and gets no job, also if one is queued meanwhile. The
+//!   runner gets it by the next request, which is handled when it arrives: [`Queue::set_long_polling`], with a variant that is worse.
+//!
+//! It does not have GitLab's tags and projects: every runner can get every job, in the order of the queue, except those of
+//! [`Queue::hold_on`]. A change that can concern one runner ends the wait of all of them.
+//!
+//! Faults on request: reject a token with 403, respond with 503, or close every connection.
 //!
 //! Paths and codes are GitLab's where GitLab has them:
 //!
 //! | request | response |
 //! | --- | --- |
-//! | `POST /api/v4/jobs/request` `{token, system_id, pid, last_update?, two_phase_job_commit}` | 201 with a job, 204, 403; held open while there is no job and `last_update` is the newest (the long poll; the first request is answered at once) |
-//! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the offer lapsed |
+//! | `POST /api/v4/jobs/request` `{info, token, system_id, pid, last_update?}` | 201 with a job, 204, 403 |
+//! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the job is not assigned to this process |
 //! | `PUT /api/v4/jobs/N` `{state: success \| failed, failure_reason}` | 200, or 409 |
+//! | `GET /api/v4/runners/…`, `POST /api/v4/projects/…` | the jobs of a runner, and their end: see `api.rs` |
 //! | `GET /lab/jobs/N/released` | 200 once the job may end |
 //! | `GET /lab/presence/SYSTEM_ID/PID` | never, while both sides live |
 //! | `POST /lab/events` | 200: recorded in the [`EventLog`] |
 
+mod api;
 pub mod ledger;
 mod load;
 pub(super) mod serve;
+mod settings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-pub use ledger::{JobId, JobState, Ledger, RunnerProcess, RunnerStats, Tally};
+pub use api::Access;
+pub use ledger::{JobId, JobState, Ledger, LostJob, RunnerProcess, RunnerStats, Tally};
 pub use load::Load;
 use serde::{Deserialize, Serialize};
+pub use settings::LongPolling;
+use settings::Settings;
 use tokio::sync::Notify;
 
 use super::event::{EventLog, What};
@@ -47,13 +66,8 @@ pub enum Lasts {
 /// The fault mode of job requests and reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FaultMode {
-    /// Immediate responses.
     #[default]
     Fine,
-    /// Each response is delayed by this duration.
-    Slow(Duration),
-    /// Each response to a job request is delayed by this duration. A job in it is already assigned.
-    SlowResponse(Duration),
     /// Every response is 503.
     Unavailable,
     /// Connections are closed without a response. In the metrics of GitLab Runner, their status is -1.
@@ -84,8 +98,16 @@ struct Books {
     /// Processes whose first successful poll was recorded.
     polling: BTreeSet<RunnerProcess>,
     fault_mode: FaultMode,
-    /// Incremented with every submitted job; long polls compare it with the number of their last response.
+    settings: Settings,
+    /// `last_update`: incremented with every change that can give a runner a job, or can take its right to jobs.
     generation: u64,
+    /// Job requests that are held.
+    held: usize,
+    /// The ids of runner configurations, by their tokens.
+    runner_ids: BTreeMap<String, u64>,
+    /// The runner configuration that a job was assigned to.
+    runner_of: BTreeMap<JobId, u64>,
+    api_tokens: BTreeMap<String, Access>,
 }
 
 impl Queue {
@@ -102,12 +124,22 @@ impl Queue {
 
     /// The URL that a runner's configuration names, without a slash at the end.
     pub fn url(&self) -> String {
-        format!("http://{}", self.shared.address)
+        self.shared.url()
+    }
+
+    /// The `id` of the runner configuration with this token. It exists from the first call or job request on.
+    pub fn runner_id(&self, token: &str) -> u64 {
+        self.shared.books().runner_id(token)
+    }
+
+    /// Accepts a token for GitLab's API.
+    pub fn add_api_token(&self, token: &str, access: Access) {
+        self.shared.books().api_tokens.insert(token.to_owned(), access);
     }
 
     /// Adds `count` jobs that take `lasts` each.
     pub fn submit(&self, count: usize, lasts: Duration) -> Vec<JobId> {
-        self.add(count, Lasts::For(lasts))
+        self.add(count, Lasts::For(lasts), None)
     }
 
     /// Keeps `jobs` jobs open that take `lasts` each, until the result is dropped.
@@ -117,22 +149,20 @@ impl Queue {
 
     /// Adds `count` jobs that run until [`Queue::release`] lets them end: a test that holds the health check needs no timing.
     pub fn submit_held(&self, count: usize) -> Vec<JobId> {
-        self.add(count, Lasts::UntilReleased)
+        self.add(count, Lasts::UntilReleased, None)
     }
 
-    /// Adds jobs until the runner of this host has one that runs until [`Queue::release`] lets it end. The others end. Panics after the limit.
+    /// Adds a job for the runner of each of these hosts that runs until [`Queue::release`] lets it end, and waits until all of them run. Panics
+    /// after the limit.
     #[track_caller]
-    pub fn hold_on(&self, system_id: &str, limit: Duration) -> Vec<JobId> {
-        let runs_there = |job: &JobId| matches!(self.job(*job), Some(JobState::Running { on }) if on.system_id == system_id);
-        let mut jobs = Vec::new();
-        poll::until(&format!("{system_id} has a job"), limit, || {
-            jobs.extend(self.submit_held(1));
-            self.wait_until_none_is_queued(limit);
-            if jobs.iter().any(runs_there) { Ok(()) } else { Err(self.tally()) }
+    pub fn hold_on(&self, hosts: &[&str], limit: Duration) -> Vec<JobId> {
+        let jobs: Vec<_> =
+            hosts.iter().flat_map(|host| self.add(1, Lasts::UntilReleased, Some(host))).collect();
+        poll::until(&format!("a job runs on each of {hosts:?}"), limit, || {
+            let is_running = |job: &JobId| matches!(self.job(*job), Some(JobState::Running { .. }));
+            if jobs.iter().all(is_running) { Ok(()) } else { Err(self.tally()) }
         });
-        let (held, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(runs_there);
-        self.release(&others);
-        held
+        jobs
     }
 
     /// Lets jobs of [`Queue::submit_held`] end.
@@ -146,24 +176,37 @@ impl Queue {
 
     /// Answers 403 to requests with this token from now on.
     pub fn refuse_token(&self, token: &str) {
-        self.shared.books().refused_tokens.insert(token.to_owned());
-        self.shared.news.notify_waiters();
+        self.shared.change(|books| books.refused_tokens.insert(token.to_owned()));
     }
 
     /// Reverts [`Queue::refuse_token`].
     pub fn allow_token(&self, token: &str) {
-        self.shared.books().refused_tokens.remove(token);
+        self.shared.change(|books| books.refused_tokens.remove(token));
     }
 
     /// Pauses a runner: its requests are accepted as before, and get no jobs.
     pub fn pause_token(&self, token: &str) {
-        self.shared.books().paused_tokens.insert(token.to_owned());
+        self.shared.change(|books| books.paused_tokens.insert(token.to_owned()));
     }
 
     /// Reverts [`Queue::pause_token`].
     pub fn resume_token(&self, token: &str) {
-        self.shared.books().paused_tokens.remove(token);
-        self.shared.news.notify_waiters();
+        self.shared.change(|books| books.paused_tokens.remove(token));
+    }
+
+    /// Sets the time between the handling of a request of GitLab's API and its response, for requests from now on.
+    pub fn set_latency(&self, latency: RangeInclusive<Duration>) {
+        self.shared.books().settings.set_latency(latency);
+    }
+
+    /// Sets what becomes of job requests without news, for requests from now on.
+    pub fn set_long_polling(&self, long_polling: LongPolling) {
+        self.shared.books().settings.long_polling = long_polling;
+    }
+
+    /// Sets whether GitLab supports the two-phase job commit: a runner of 18.5 or newer then confirms each job, and GitLab assigns it only by that.
+    pub fn set_two_phase_commit(&self, two_phase_commit: bool) {
+        self.shared.books().settings.two_phase_commit = two_phase_commit;
     }
 
     /// Sets the fault mode, also for requests that wait now.
@@ -177,14 +220,19 @@ impl Queue {
         self.shared.books().ledger.tally()
     }
 
-    /// Statistics of one host; all zero without requests.
-    pub fn runner(&self, system_id: &str) -> RunnerStats {
-        self.shared.books().ledger.runners().get(system_id).copied().unwrap_or_default()
+    /// All jobs that GitLab shows as running on a runner manager that is gone.
+    pub fn lost(&self) -> Vec<LostJob> {
+        self.shared.books().ledger.lost()
     }
 
-    /// Statistics of every host that sent requests.
-    pub fn runners(&self) -> BTreeMap<String, RunnerStats> {
-        self.shared.books().ledger.runners().clone()
+    /// Statistics of one host; all zero without requests.
+    pub fn runner(&self, system_id: &str) -> RunnerStats {
+        self.shared.books().ledger.runner(system_id)
+    }
+
+    /// The number of job requests that GitLab holds now.
+    pub fn held_requests(&self) -> usize {
+        self.shared.books().held
     }
 
     /// The state of one job.
@@ -192,12 +240,12 @@ impl Queue {
         self.shared.books().ledger.job(job).cloned()
     }
 
-    /// Waits until runners have taken every job. Panics after the limit.
+    /// Waits until every open job runs. Panics after the limit.
     #[track_caller]
-    pub fn wait_until_none_is_queued(&self, limit: Duration) {
+    pub fn wait_until_none_waits(&self, limit: Duration) {
         poll::until("every job runs", limit, || {
             let tally = self.tally();
-            if tally.queued == 0 { Ok(()) } else { Err(tally) }
+            if tally.queued + tally.assigned == 0 { Ok(()) } else { Err(tally) }
         });
     }
 
@@ -226,36 +274,55 @@ impl Queue {
         self.shared.vanish(|process| process.system_id == system_id, why)
     }
 
-    fn add(&self, count: usize, lasts: Lasts) -> Vec<JobId> {
-        let mut books = self.shared.books();
-        let ids = (0..count)
-            .map(|_| {
-                let id = books.ledger.submit();
-                books.lasts.insert(id, lasts);
-                self.shared.events.record("queue", What::JobQueued { job: id, lasts });
-                id
-            })
-            .collect();
-        books.generation += 1;
-        self.shared.news.notify_waiters();
-        ids
+    fn add(&self, count: usize, lasts: Lasts, only_on: Option<&str>) -> Vec<JobId> {
+        self.shared.change(|books| {
+            (0..count)
+                .map(|_| {
+                    let id = books.ledger.submit(only_on);
+                    books.lasts.insert(id, lasts);
+                    self.shared.events.record("queue", What::JobQueued { job: id, lasts });
+                    id
+                })
+                .collect()
+        })
+    }
+}
+
+impl Books {
+    fn runner_id(&mut self, token: &str) -> u64 {
+        let next = 1000 + self.runner_ids.len() as u64;
+        *self.runner_ids.entry(token.to_owned()).or_insert(next)
     }
 }
 
 impl Shared {
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Makes a change that ends the wait of held requests.
+    fn change<T>(&self, change: impl FnOnce(&mut Books) -> T) -> T {
+        let mut books = self.books();
+        let changed = change(&mut books);
+        books.generation += 1;
+        self.news.notify_waiters();
+        changed
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn vanish(&self, gone: impl Fn(&RunnerProcess) -> bool, why: &str) -> usize {
-        let mut books = self.books();
-        let lost = books.ledger.vanish(gone, why);
-        for (job, system_id) in &lost {
-            self.events.record(system_id, What::JobLost { job: *job, why: why.to_owned() });
-        }
-        // Offers may have been withdrawn.
-        books.generation += 1;
-        self.news.notify_waiters();
-        lost.len()
+        // Offers may be withdrawn.
+        self.change(|books| {
+            let lost = books.ledger.vanish(gone);
+            for job in &lost {
+                let before = if job.was_running { "" } else { "it was assigned and never started; " };
+                let why = format!("{before}{why}");
+                self.events.record(&job.on.system_id, What::JobLost { job: job.id, why });
+            }
+            lost.len()
+        })
     }
 }

@@ -5,15 +5,13 @@ use std::{sync::Arc, time::Duration};
 use hyper::{Method, Request, StatusCode, body::Incoming};
 use serde::{Deserialize, Serialize};
 
-use super::{FaultMode, JobId, Lasts, RunnerProcess, Shared, ledger::LedgerError};
+use super::{FaultMode, JobId, Lasts, LongPolling, RunnerProcess, Shared, api::Call, ledger::LedgerError};
 use crate::lab::{
     event::What,
     http::{self, Answer},
 };
 
-/// How long a poll without a job is held. GitLab uses 50 s; shorter here, so that a test has several.
-const LONG_POLL: Duration = Duration::from_secs(5);
-/// How long an offer is valid without acceptance.
+/// How long an offer is valid without confirmation.
 const OFFER_STANDS: Duration = Duration::from_secs(2);
 
 /// `POST /api/v4/jobs/request`.
@@ -23,7 +21,20 @@ pub(crate) struct JobRequest {
     #[serde(flatten)]
     pub(crate) process: RunnerProcess,
     pub(crate) last_update: Option<u64>,
-    /// The runner accepts each offer in a second request (two-phase commit). Otherwise the job runs as soon as it is offered.
+    pub(crate) info: Info,
+}
+
+/// The description of a runner in its job requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Info {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) features: Features,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Features {
+    /// The runner can confirm each job in a second request.
     pub(crate) two_phase_job_commit: bool,
 }
 
@@ -77,6 +88,25 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
             Ok(id) => report(shared, id, request).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
         },
+        (&Method::GET, ["api", "v4", "runners", id, "jobs"]) => match id.parse() {
+            Ok(runner) => call(shared, Call::JobsOfRunner(runner), request).await,
+            Err(_) => http::empty(StatusCode::NOT_FOUND),
+        },
+        (&Method::GET, ["api", "v4", "projects", project, "jobs", job, "trace"]) => {
+            match (project.parse(), job.parse()) {
+                (Ok(project), Ok(job)) => call(shared, Call::Log { project, job }, request).await,
+                _ => http::empty(StatusCode::NOT_FOUND),
+            }
+        }
+        (&Method::POST, ["api", "v4", "projects", project, "jobs", job, change @ ("cancel" | "retry")]) => {
+            match (project.parse(), job.parse(), *change) {
+                (Ok(project), Ok(job), "cancel") => {
+                    call(shared, Call::Cancel { project, job }, request).await
+                }
+                (Ok(project), Ok(job), _) => call(shared, Call::Retry { project, job }, request).await,
+                _ => http::empty(StatusCode::NOT_FOUND),
+            }
+        }
         (&Method::GET, ["lab", "jobs", id, "released"]) => match id.parse() {
             Ok(id) => released(shared, id).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
@@ -101,63 +131,89 @@ async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer 
         Ok(asked) => asked,
         Err(error) => return bad_request(&error),
     };
-    if let Some(bad) = fault_mode(&shared).await {
-        return bad;
-    }
-    let give_up = tokio::time::sleep(LONG_POLL);
-    tokio::pin!(give_up);
-    let mut last_chance = false;
-    loop {
-        // Registered before the ledger is read, so that no job submitted in between is missed.
-        let news = shared.news.notified();
-        if let Some(answer) = answer_now(&shared, &asked, last_chance) {
-            let fault_mode = shared.books().fault_mode;
-            if let FaultMode::SlowResponse(delay) = fault_mode {
-                tokio::time::sleep(delay).await;
-            }
-            return answer;
+    let is_handled = match hold(&shared, &asked).await {
+        Ok(is_handled) => is_handled,
+        Err(fault) => return fault,
+    };
+    let answer = if is_handled { handle(&shared, &asked) } else { http::empty(StatusCode::NO_CONTENT) };
+    // A job in the answer is assigned: dropping this future here, because the client has disconnected, does not change that.
+    latency(&shared).await;
+    let mut books = shared.books();
+    if matches!(&answer, Answer::Reply(reply) if reply.status() == StatusCode::FORBIDDEN) {
+        books.ledger.refuse(&asked.process);
+    } else {
+        books.ledger.polled(&asked.process);
+        if books.polling.insert(asked.process.clone()) {
+            shared.events.record(&asked.process.system_id, What::RunnerPolling { pid: asked.process.pid });
         }
+    }
+    answer
+}
+
+/// Holds a request without news, as Workhorse does. Returns whether the request is handled after that, or the fault that ended the wait.
+async fn hold(shared: &Shared, asked: &JobRequest) -> Result<bool, Answer> {
+    let long_polling = shared.books().settings.long_polling;
+    let time_over = tokio::time::sleep(long_polling.limit());
+    tokio::pin!(time_over);
+    let mut held = None;
+    loop {
+        // Registered before the ledger is read, so that no change in between is missed.
+        let news = shared.news.notified();
+        if let Some(fault) = fault(shared) {
+            return Err(fault);
+        }
+        let is_handled = held.is_none() || matches!(long_polling, LongPolling::AssignsLate(_));
+        let has_news = asked.last_update != Some(shared.books().generation);
+        if has_news || long_polling == LongPolling::Off || time_over.is_elapsed() {
+            return Ok(is_handled);
+        }
+        held.get_or_insert_with(|| Held::begin(shared));
         tokio::select! {
-            () = news => {
-                if let Some(bad) = fault_mode(&shared).await {
-                    return bad;
-                }
-            }
-            () = &mut give_up => last_chance = true,
+            () = news => {}
+            () = &mut time_over => {}
         }
     }
 }
 
-/// Responds with a job, a rejection, or "no job"; the last only if there is no newer job or the hold time is over.
-fn answer_now(shared: &Arc<Shared>, asked: &JobRequest, last_chance: bool) -> Option<Answer> {
+/// Counts a held request, until it is answered or its client disconnects.
+struct Held<'a>(&'a Shared);
+
+impl<'a> Held<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.books().held += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.books().held -= 1;
+    }
+}
+
+/// Responds with a job, a rejection, or "no job", as Rails does.
+fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> Answer {
     let mut books = shared.books();
     if books.refused_tokens.contains(&asked.token) {
-        books.ledger.refuse(&asked.process);
-        return Some(http::text(StatusCode::FORBIDDEN, "403 Forbidden"));
+        return http::text(StatusCode::FORBIDDEN, "403 Forbidden");
     }
-    let hold = asked.last_update == Some(books.generation) && !last_chance;
+    let runner = books.runner_id(&asked.token);
     let is_paused = books.paused_tokens.contains(&asked.token);
-    if hold && (is_paused || !books.ledger.has_queued()) {
-        return None;
-    }
-    if books.polling.insert(asked.process.clone()) {
-        shared.events.record(&asked.process.system_id, What::RunnerPolling { pid: asked.process.pid });
-    }
-    let offered = if is_paused { None } else { books.ledger.offer(&asked.process) };
-    let Some(id) = offered else {
+    let two_phase = asked.info.features.two_phase_job_commit && books.settings.two_phase_commit;
+    let assigned = if is_paused { None } else { books.ledger.assign(&asked.process, two_phase) };
+    let Some(id) = assigned else {
         let mut answer = http::empty(StatusCode::NO_CONTENT);
         if let Answer::Reply(reply) = &mut answer {
             reply.headers_mut().insert(LAST_UPDATE, books.generation.into());
         }
-        return Some(answer);
+        return answer;
     };
-    let lasts = books.lasts.get(&id).copied().unwrap_or(Lasts::For(Duration::ZERO));
-    if asked.two_phase_job_commit {
+    books.runner_of.insert(id, runner);
+    if two_phase {
         tokio::spawn(withdraw_later(Arc::clone(shared), id));
-    } else if books.ledger.accept(id, &asked.process).is_ok() {
-        shared.events.record(&asked.process.system_id, What::JobStarted { job: id });
     }
-    Some(http::json(StatusCode::CREATED, &JobOffer { id, lasts }))
+    let lasts = books.lasts.get(&id).copied().unwrap_or(Lasts::For(Duration::ZERO));
+    http::json(StatusCode::CREATED, &JobOffer { id, lasts })
 }
 
 async fn withdraw_later(shared: Arc<Shared>, id: JobId) {
@@ -174,16 +230,22 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
         Ok(report) => report,
         Err(error) => return bad_request(&error),
     };
-    if let Some(bad) = fault_mode(&shared).await {
-        return bad;
+    if let Some(fault) = fault(&shared) {
+        return fault;
     }
+    let answer = record(&shared, id, report);
+    latency(&shared).await;
+    answer
+}
+
+fn record(shared: &Shared, id: JobId, report: JobReport) -> Answer {
     let mut books = shared.books();
-    let why = report.failure_reason.unwrap_or_else(|| "no reason given".to_owned());
     let (booked, what) = match report.state {
-        ReportedState::Running => (books.ledger.accept(id, &report.process), What::JobStarted { job: id }),
+        ReportedState::Running => (books.ledger.start(id, &report.process), What::JobStarted { job: id }),
         ReportedState::Success => (books.ledger.finish(id, &report.process), What::JobFinished { job: id }),
         ReportedState::Failed => {
-            (books.ledger.fail(id, &report.process, &why), What::JobLost { job: id, why })
+            let why = report.failure_reason.unwrap_or_else(|| "no reason given".to_owned());
+            (books.ledger.fail(id, &report.process), What::JobLost { job: id, why })
         }
     };
     match booked {
@@ -195,6 +257,15 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
         Err(LedgerError::NoSuchJob(_)) => http::empty(StatusCode::NOT_FOUND),
         Err(error @ LedgerError::Refused { .. }) => http::text(StatusCode::CONFLICT, error.to_string()),
     }
+}
+
+async fn call(shared: Arc<Shared>, call: Call, request: Request<Incoming>) -> Answer {
+    if let Some(fault) = fault(&shared) {
+        return fault;
+    }
+    let answer = shared.call(call, &request);
+    latency(&shared).await;
+    answer
 }
 
 /// Responds when the job may end.
@@ -223,18 +294,18 @@ async fn presence(shared: Arc<Shared>, process: RunnerProcess) -> Answer {
     std::future::pending().await
 }
 
-/// Applies the fault mode: waits, or returns the response of the fault.
-async fn fault_mode(shared: &Shared) -> Option<Answer> {
-    let fault_mode = shared.books().fault_mode;
-    match fault_mode {
-        FaultMode::Fine | FaultMode::SlowResponse(_) => None,
-        FaultMode::Slow(delay) => {
-            tokio::time::sleep(delay).await;
-            None
-        }
+/// The response of the fault mode.
+fn fault(shared: &Shared) -> Option<Answer> {
+    match shared.books().fault_mode {
+        FaultMode::Fine => None,
         FaultMode::Unavailable => Some(http::empty(StatusCode::SERVICE_UNAVAILABLE)),
         FaultMode::Down => Some(Answer::Hangup),
     }
+}
+
+async fn latency(shared: &Shared) {
+    let latency = shared.books().settings.next_latency();
+    tokio::time::sleep(latency).await;
 }
 
 fn bad_request(error: &anyhow::Error) -> Answer {

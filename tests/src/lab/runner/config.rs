@@ -1,6 +1,6 @@
 //! `config.toml`, as far as the stand-in reads it: `concurrent`, `check_interval`, `shutdown_timeout`, `listen_address`, and
-//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `unhealthy_requests_limit`, `unhealthy_interval`,
-//! `job_status_final_update_retry_limit`, and `feature_flags.FF_USE_JOB_ROUTER`. Other tables below a section are skipped.
+//! the sections `[[runners]]` with `name`, `url`, `token`, `limit`, `request_concurrency`, `unhealthy_requests_limit`,
+//! `unhealthy_interval`, `job_status_final_update_retry_limit`, and `feature_flags.FF_USE_JOB_ROUTER`. Other tables below a section are skipped.
 
 use std::{io, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use super::Version;
 pub(super) struct Config {
     /// Concurrent jobs over all sections.
     pub(super) concurrent: usize,
-    /// Delay between two polls of a section. GitLab Runner uses whole seconds, the stand-in also fractions.
+    /// Delay between two turns of a section. GitLab Runner uses whole seconds, the stand-in also fractions.
     pub(super) check_interval: Duration,
     /// How long a forceful shutdown waits for jobs to abort.
     pub(super) shutdown_timeout: Duration,
@@ -27,6 +27,8 @@ pub(super) struct Section {
     pub(super) token: String,
     /// Concurrent jobs of this section; 0 is no limit.
     pub(super) limit: usize,
+    /// Concurrent job requests of this section.
+    pub(super) request_concurrency: usize,
     /// Failed requests in a row that disable the section.
     pub(super) unhealthy_requests_limit: usize,
     /// How long a disabled section sends no requests.
@@ -44,6 +46,7 @@ impl Default for Section {
             url: String::new(),
             token: String::new(),
             limit: 0,
+            request_concurrency: 1,
             unhealthy_requests_limit: 3,
             unhealthy_interval: Duration::from_secs(3600),
             report_attempts: 10,
@@ -130,6 +133,10 @@ impl Config {
                 (Table::Runner, "url", Some(section)) => section.url = string(value).map_err(syntax)?,
                 (Table::Runner, "token", Some(section)) => section.token = string(value).map_err(syntax)?,
                 (Table::Runner, "limit", Some(section)) => section.limit = number(value).map_err(syntax)?,
+                (Table::Runner, "request_concurrency", Some(section)) => {
+                    // Less than 1 is 1.
+                    section.request_concurrency = number(value).map_err(syntax)?.max(1);
+                }
                 (Table::Runner, "unhealthy_requests_limit", Some(section)) => {
                     // Less than 1 is the default.
                     section.unhealthy_requests_limit = match number(value).map_err(syntax)? {
@@ -211,6 +218,7 @@ mod tests {
               url = "http://127.0.0.1:1"
               token = "glrt-1"
               limit = 2
+              request_concurrency = 4
               unhealthy_requests_limit = 5
               unhealthy_interval = "2m30s"
               job_status_final_update_retry_limit = 20
@@ -227,6 +235,8 @@ mod tests {
         let names: Vec<_> = config.runners.iter().map(|section| section.name.as_str()).collect();
         assert_eq!(names, ["one", "two"]);
         assert_eq!(config.runners[0].limit, 2);
+        let requests = |section: &Section| section.request_concurrency;
+        assert_eq!((requests(&config.runners[0]), requests(&config.runners[1])), (4, 1));
         let unhealthy =
             |section: &Section| (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs());
         assert_eq!((unhealthy(&config.runners[0]), unhealthy(&config.runners[1])), ((5, 150), (3, 3600)));

@@ -6,7 +6,8 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 
 use super::{
     Metrics, Version,
-    state::{Inner, State},
+    config::Section,
+    state::{Counts, Inner, State},
 };
 use crate::lab::http::{self, Answer};
 
@@ -106,6 +107,7 @@ impl Endpoints {
             text.family("gitlab_runner_process_state_info", "gauge");
             text.sample("gitlab_runner_process_state_info", &[("state", inner.process.name())], 1.0);
         }
+        self.requests(inner, &mut text);
         text.family("gitlab_runner_version_info", "gauge");
         let version = self.version.to_string();
         let labels = [
@@ -142,12 +144,34 @@ impl Endpoints {
         text.text
     }
 
-    /// `gitlab_runner_jobs`: the `idle` series of a section exists from its first poll on.
+    /// The open job requests. Unlike the other metrics of a section, these do not have the label `runner_name`. They exist from the first request on.
+    fn requests(&self, inner: &Inner, text: &mut Exposition) {
+        type Value = fn(&Section, &Counts) -> usize;
+        let families: [(&str, &str, Value); 4] = [
+            ("", "gauge", |_, counts| counts.requests),
+            ("_exceeded_total", "counter", |_, counts| counts.exceeded),
+            ("_hard_limit", "gauge", |section, _| section.request_concurrency),
+            ("_used_limit", "gauge", |section, _| section.request_concurrency),
+        ];
+        for (suffix, kind, value) in families {
+            let name = format!("gitlab_runner_request_concurrency{suffix}");
+            text.family(&name, kind);
+            for section in &inner.config.runners {
+                if let Some(counts) = inner.counts.get(&section.token) {
+                    let labels =
+                        [("runner", short(&section.token, self.version)), ("system_id", &self.system_id)];
+                    text.sample(&name, &labels, value(section, counts) as f64);
+                }
+            }
+        }
+    }
+
+    /// `gitlab_runner_jobs`: the `idle` series of a section exists from its first request on.
     fn jobs(&self, inner: &Inner, text: &mut Exposition) {
         const NAME: &str = "gitlab_runner_jobs";
         text.family(NAME, "gauge");
         for section in &inner.config.runners {
-            if inner.feeds.contains_key(&section.token) {
+            if inner.counts.contains_key(&section.token) {
                 let mut labels = self.section(&section.token, &section.name).to_vec();
                 labels.extend([("state", "idle"), ("stage", "idle"), ("executor_stage", "idle")]);
                 text.sample(NAME, &labels, 0.0);

@@ -12,8 +12,8 @@
 //!
 //! | signal | first | then |
 //! | --- | --- | --- |
-//! | SIGQUIT | graceful: no new requests, polls cancelled, jobs finish, executors shut down, exit 0 | QUIT: no effect; TERM, INT: forceful |
-//! | SIGTERM, SIGINT | forceful: jobs are aborted; exit 0 after that, exit 1 after `shutdown_timeout` | any stop signal, QUIT included: exit 1 immediately |
+//! | SIGQUIT | graceful: no new requests, open ones cancelled, jobs finish, executors shut down, exit 0 | QUIT: no effect; TERM, INT: forceful |
+//! | SIGTERM, SIGINT | forceful: open requests are cancelled, jobs are aborted; exit 0 after that, exit 1 after `shutdown_timeout` | any stop signal, QUIT included: exit 1 immediately |
 //! | SIGHUP | reload of the configuration (also when the file's time changes, checked every 3 s) | |
 //!
 //! Before the handlers are installed, SIGQUIT makes a Go program print its stacks and exit 2, and the other signals kill it. A signal
@@ -23,15 +23,23 @@
 //! **Zero jobs does not mean exit.** After the last job the executors shut down (`--executor-shutdown`), and the process still
 //! runs; its endpoints respond.
 //!
-//! **Jobs.** One request at a time for each `[[runners]]` section, within `concurrent` and `limit`; a long poll that is held
-//! while there is no job. From 18.5 on, each job is accepted in a second request (two-phase commit), and GitLab withdraws a job that is not.
-//! Before 18.5, a job is lost if its response arrives when a shutdown has cancelled the poll. A 403 counts as unhealthy, a request without a
-//! response does not; `unhealthy_requests_limit` of them in a row
-//! (3) disable the section for its `unhealthy_interval` (an hour) or until a reload, while the process keeps running. `concurrent = 0` is fatal, at the start and
-//! at a reload. A job fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its slot for
+//! **Requests.** There are `concurrent` workers. The feeder gives one `[[runners]]` section after the other to a free worker, each
+//! `check_interval / sections` (3 s by default); while all workers are busy, it waits, and no request is sent. A worker sends one request,
+//! within `limit` and `request_concurrency` (1) of its section, and runs the job of the response. As soon as it has one, another free worker
+//! requests the next. A stop signal cancels the open requests, with a line in the log: the runner never receives a job that GitLab has
+//! assigned in their responses. The gauge `gitlab_runner_request_concurrency` rises before a request is sent, and falls after its response was
+//! read and the job in it was reported as running; if another worker is free, the next request follows a moment later. A response without
+//! `X-GitLab-Last-Update` leaves `last_update` as it is.
+//!
+//! A 403 counts as unhealthy, a request without a response does not; `unhealthy_requests_limit` of them in a row (3) disable the section for
+//! its `unhealthy_interval` (an hour) or until a reload, while the process keeps running. `concurrent = 0` is fatal, at the start and at a
+//! reload.
+//!
+//! **Jobs.** Each job is reported as running before it starts. From 18.5 on this confirms it, if GitLab supports the two-phase commit. A job
+//! fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its worker for
 //! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
-//! GitLab never receives its result, and the exit code is 0. With `--job-process` each job has a
-//! separate process group, which a forceful shutdown may leave behind: see `job.rs`.
+//! GitLab never receives its result, and the exit code is 0. With `--job-process` each job has a separate process group, which a forceful
+//! shutdown may leave behind: see `job.rs`.
 //!
 //! **Job router.** A section with `FF_USE_JOB_ROUTER` requests its jobs by another call, which the metrics count without section and result.
 //! With `--job-router=down` the circuit breaker opens, and its requests go to GitLab directly.
@@ -40,11 +48,14 @@
 //! `/debug/process/state`, from 19.2 on `/health/ready`, as set by `--emulate-version`. The metrics are those for
 //! health and jobs, with upstream's names and labels.
 //!
-//! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, and requests to the
-//! lab for the event log: see `link.rs`.
+//! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, and requests to the lab for the
+//! event log (see `link.rs`). It reports no parts of a job's log: versions before 18.5 do not report that a job runs, and GitLab first hears of
+//! a job by its log. It does not repeat a job request that failed, and has no `strict_check_interval`, `FF_USE_ADAPTIVE_REQUEST_CONCURRENCY`
+//! or executors that limit the number of jobs.
 
 mod config;
 mod endpoints;
+mod feed;
 mod job;
 mod link;
 mod options;
@@ -178,7 +189,7 @@ async fn serve(options: &Options, link: &Link, state: &Arc<State>) -> (i32, Stri
         abort: work::Abort { takes: options.abort_takes, process: options.job_process },
         report_retry: options.report_retry,
     };
-    tokio::spawn(work::feed(Arc::clone(state), link.clone(), behavior));
+    tokio::spawn(feed::feed(Arc::clone(state), link.clone(), behavior));
     let crash = async {
         if let (Some(after), Some(code)) = (options.crash_after, options.crash_code) {
             tokio::time::sleep(after).await;
@@ -213,7 +224,6 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
             Stop::Quit => ProcessState::GracefulShutdown,
             Stop::Term | Stop::Int => ProcessState::ForcefulShutdown,
         };
-        state.stopping.cancel();
         tokio::time::sleep(options.executor_shutdown).await;
         return (1, format!("{BOOT_VERIFY_FAILED}: context canceled"));
     }
@@ -223,7 +233,6 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
             "Starting graceful shutdown, waiting for builds to finish",
             &[("StopSignal", received.go_name())],
         );
-        state.stopping.cancel();
         let drained = drained(options, link, state);
         tokio::pin!(drained);
         while received == Stop::Quit {
@@ -240,7 +249,6 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
     let timeout = state.lock().config.shutdown_timeout;
     let fields = [("StopSignal", received.go_name()), ("shutdown-timeout", &format!("{timeout:?}"))];
     warn("Starting forceful shutdown", &fields);
-    state.stopping.cancel();
     state.aborting.cancel();
     tokio::select! {
         () = drained(options, link, state) => (0, "All jobs aborted. Can exit now!".to_owned()),
@@ -252,10 +260,12 @@ async fn stop(mut signals: StopSignals, options: &Options, link: &Link, state: &
     }
 }
 
-/// Receives one stop signal; drops those that follow immediately.
+/// Receives one stop signal, and cancels the job requests; drops signals that follow immediately.
 async fn take(signals: &mut StopSignals, link: &Link, state: &State) -> Stop {
     let pid = link.process().pid;
     let received = signals.next().await;
+    // Not after the report to the event log, which takes longer than upstream's handler: in this time, a section could send a new request.
+    state.stopping.cancel();
     let jobs = state.lock().jobs.len();
     let dropped = signals.drop_signals().await;
     link.tell(What::RunnerSignal { pid, signal: received.name().to_owned(), jobs, ignored: false }).await;
@@ -269,8 +279,7 @@ async fn take(signals: &mut StopSignals, link: &Link, state: &State) -> Stop {
 async fn drained(options: &Options, link: &Link, state: &State) {
     loop {
         let changed = state.changed.notified();
-        // A pending request holds a slot: its response may have a job.
-        if state.lock().slots == 0 {
+        if state.lock().busy_workers == 0 {
             break;
         }
         changed.await;
@@ -305,6 +314,8 @@ async fn reload(
                 say(&format!("Configuration loaded: {} runners", config.runners.len()));
                 inner.config = config;
                 inner.config_loads += 1;
+                // All sections are enabled.
+                inner.health.clear();
             }
             Err(error) => {
                 say(&format!("Failed to load config {error}"));

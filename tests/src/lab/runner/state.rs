@@ -65,11 +65,37 @@ pub(super) struct RunningJob {
     pub(super) since: Instant,
 }
 
+/// What a section occupies now, and what it could not get.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Running jobs and open requests: what `limit` limits.
+    pub(super) jobs: usize,
+    /// Open requests. As upstream, a request is open until the job in its response has been reported as running.
+    pub(super) requests: usize,
+    /// Requests that were not sent, because there were as many as `request_concurrency`.
+    pub(super) exceeded: usize,
+}
+
+/// The health of a section.
+#[derive(Debug)]
+pub(super) struct Health {
+    /// Refused requests in a row.
+    pub(super) failures: usize,
+    /// The last request that was not refused. A section that is disabled becomes healthy a time after this.
+    pub(super) checked: Instant,
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        Health { failures: 0, checked: Instant::now() }
+    }
+}
+
 /// The state shared by all tasks.
 #[derive(Debug)]
 pub(super) struct State {
     inner: Mutex<Inner>,
-    /// Notified when a job ends or the configuration changes.
+    /// Notified when a worker becomes free or the configuration changes.
     pub(super) changed: Notify,
     /// A graceful or forceful shutdown has begun: no new jobs.
     pub(super) stopping: CancellationToken,
@@ -86,8 +112,14 @@ pub(super) struct Inner {
     pub(super) config_loads: usize,
     pub(super) config_errors: usize,
     pub(super) jobs: Vec<RunningJob>,
-    /// Used slots: running jobs and pending requests.
-    pub(super) slots: usize,
+    /// Workers that process a section: with an open request or a running job.
+    pub(super) busy_workers: usize,
+    /// By token.
+    pub(super) counts: BTreeMap<String, Counts>,
+    /// By token. A reload of the configuration clears it.
+    pub(super) health: BTreeMap<String, Health>,
+    /// The last `last_update` of GitLab, by token.
+    pub(super) last_updates: BTreeMap<String, u64>,
     /// Number of ended jobs by token. As upstream, a job counts after the report of its end.
     pub(super) jobs_ended: BTreeMap<String, usize>,
     /// Number of failed jobs by token. As upstream, a job counts before the report of its end.
@@ -103,6 +135,7 @@ pub(super) struct Inner {
     pub(super) statuses: BTreeMap<(String, &'static str, i32, &'static str), usize>,
     /// Failed health checks of a section, by token.
     pub(super) health_failures: BTreeMap<String, usize>,
+    /// How often a section was fed to the workers, by token.
     pub(super) feeds: BTreeMap<String, usize>,
 }
 
@@ -116,7 +149,10 @@ impl State {
                 config_loads: 1,
                 config_errors: 0,
                 jobs: Vec::new(),
-                slots: 0,
+                busy_workers: 0,
+                counts: BTreeMap::new(),
+                health: BTreeMap::new(),
+                last_updates: BTreeMap::new(),
                 jobs_ended: BTreeMap::new(),
                 jobs_failed: BTreeMap::new(),
                 routed: 0,

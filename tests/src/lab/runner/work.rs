@@ -1,9 +1,8 @@
-//! Requests jobs and runs them.
+//! Runs jobs and reports them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration, time::Instant};
 
 use hyper::StatusCode;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     config::Section,
@@ -17,55 +16,20 @@ use crate::lab::{
     http,
     queue::{
         Lasts,
-        serve::{JobOffer, JobReport, JobRequest, LAST_UPDATE, ReportedState},
+        serve::{JobOffer, JobReport, ReportedState},
     },
 };
 
 /// Delay between two requests whether a held job may end.
 const RELEASE_RETRY: Duration = Duration::from_millis(200);
 
-/// Runs one worker per section of the configuration until shutdown begins, following reloads.
-pub(super) async fn feed(state: Arc<State>, link: Link, behavior: Behavior) {
-    let mut workers: BTreeMap<String, CancellationToken> = BTreeMap::new();
-    while !state.stopping.is_cancelled() {
-        let changed = state.changed.notified();
-        let sections = state.lock().config.runners.clone();
-        workers.retain(|token, worker| {
-            let keep = sections.iter().any(|section| section.token == *token);
-            if !keep {
-                worker.cancel();
-            }
-            keep
-        });
-        for section in sections {
-            workers.entry(section.token.clone()).or_insert_with(|| {
-                let enough = state.stopping.child_token();
-                let worker = Worker {
-                    state: Arc::clone(&state),
-                    link: link.clone(),
-                    section,
-                    enough: enough.clone(),
-                    behavior,
-                };
-                tokio::spawn(worker.run());
-                enough
-            });
-        }
-        tokio::select! {
-            () = changed => {}
-            () = state.stopping.cancelled() => {}
-        }
-    }
-}
-
-/// The worker that polls for one section.
+/// A worker with the section that it processes.
 #[derive(Clone)]
-struct Worker {
-    state: Arc<State>,
-    link: Link,
-    section: Section,
-    enough: CancellationToken,
-    behavior: Behavior,
+pub(super) struct Worker {
+    pub(super) state: Arc<State>,
+    pub(super) link: Link,
+    pub(super) section: Section,
+    pub(super) behavior: Behavior,
 }
 
 /// How the workers request jobs, run them, and report their end.
@@ -104,180 +68,9 @@ pub(super) struct Abort {
     pub(super) process: Option<JobProcess>,
 }
 
-/// The result of a poll.
-enum Polled {
-    Job(JobOffer),
-    NoJob,
-    Unhealthy,
-}
-
 impl Worker {
-    async fn run(self) {
-        let mut last_update = None;
-        let mut failures = 0;
-        let mut config_loads = 0;
-        loop {
-            tokio::select! {
-                () = self.enough.cancelled() => return,
-                () = self.slot() => {}
-            }
-            *self.state.lock().feeds.entry(self.section.token.clone()).or_default() += 1;
-            let polled = tokio::select! {
-                () = self.enough.cancelled() => None,
-                polled = self.poll(&mut last_update) => Some(polled),
-            };
-            let loads_now = self.state.lock().config_loads;
-            if loads_now != config_loads {
-                config_loads = loads_now;
-                failures = 0;
-            }
-            let rest = match polled {
-                Some(Polled::Job(offer)) => {
-                    failures = 0;
-                    if self.take_up(offer).await {
-                        continue; // the slot goes with the job; ask for the next at once
-                    }
-                    Duration::ZERO
-                }
-                Some(Polled::NoJob) => {
-                    failures = 0;
-                    self.state.lock().config.check_interval
-                }
-                Some(Polled::Unhealthy) => {
-                    failures += 1;
-                    *self.state.lock().health_failures.entry(self.section.token.clone()).or_default() += 1;
-                    self.state.lock().config.check_interval
-                }
-                None => Duration::ZERO,
-            };
-            self.free_slot();
-            let rest = if failures >= self.section.unhealthy_requests_limit {
-                failures = 0;
-                let interval = self.section.unhealthy_interval;
-                say(&format!(
-                    "Runner {:?} is unhealthy and will be disabled for {interval:?} seconds!",
-                    self.section.name
-                ));
-                interval
-            } else {
-                rest
-            };
-            tokio::select! {
-                () = self.enough.cancelled() => return,
-                () = tokio::time::sleep(rest) => {}
-                () = self.reloaded(config_loads) => {}
-            }
-        }
-    }
-
-    /// Waits for a reload of the configuration, which enables all sections: GitLab Runner then forgets all failures.
-    async fn reloaded(&self, config_loads: usize) {
-        loop {
-            let changed = self.state.changed.notified();
-            if self.state.lock().config_loads != config_loads {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Waits for a free slot within `concurrent` and the section's `limit`, and occupies it.
-    async fn slot(&self) {
-        loop {
-            let changed = self.state.changed.notified();
-            {
-                let mut inner = self.state.lock();
-                let own = inner.jobs.iter().filter(|job| job.section.token == self.section.token).count();
-                let limited = self.section.limit > 0 && own >= self.section.limit;
-                if inner.slots < inner.config.concurrent && !limited {
-                    inner.slots += 1;
-                    return;
-                }
-            }
-            changed.await;
-        }
-    }
-
-    fn free_slot(&self) {
-        self.state.lock().slots -= 1;
-        self.state.changed.notify_waiters();
-    }
-
-    async fn poll(&self, last_update: &mut Option<u64>) -> Polled {
-        let request = JobRequest {
-            token: self.section.token.clone(),
-            process: self.link.process().clone(),
-            last_update: *last_update,
-            two_phase_job_commit: self.behavior.version.has_two_phase_job_commit(),
-        };
-        let is_routed = self.is_routed();
-        let path = if is_routed { "lab/router/get_job" } else { "api/v4/jobs/request" };
-        let url = format!("{}/{path}", self.section.url);
-        let reply = http::send("POST", &url, Some(&request)).await;
-        if is_routed {
-            self.state.lock().routed += 1;
-        }
-        let answered = reply.and_then(|reply| {
-            let offer = (reply.status == StatusCode::CREATED).then(|| reply.json()).transpose()?;
-            Ok((reply, offer))
-        });
-        // As upstream, the status of a request without a valid response is -1, and the section stays healthy.
-        let status = answered.as_ref().map_or(-1, |(reply, _)| reply.status.as_u16().into());
-        if !is_routed {
-            self.state.count_answer(&self.section.token, "request_job", status, "post");
-        }
-        let (reply, offer) = match answered {
-            Ok(answered) => answered,
-            Err(error) => {
-                say(&format!("Checking for jobs... failed: {error:#}"));
-                return Polled::NoJob;
-            }
-        };
-        if let Some(offer) = offer {
-            return Polled::Job(offer);
-        }
-        match reply.status {
-            StatusCode::NO_CONTENT => {
-                *last_update = reply
-                    .headers
-                    .get(LAST_UPDATE)
-                    .and_then(|value| value.to_str().ok())
-                    .and_then(|value| value.parse().ok());
-                Polled::NoJob
-            }
-            StatusCode::FORBIDDEN => {
-                say("Checking for jobs... forbidden");
-                Polled::Unhealthy
-            }
-            status => {
-                say(&format!("Checking for jobs... failed: {status}"));
-                Polled::NoJob
-            }
-        }
-    }
-
-    /// Whether the next request goes through the job router. As upstream, a router that cannot be reached opens the circuit breaker.
-    fn is_routed(&self) -> bool {
-        if !self.section.uses_job_router {
-            return false;
-        }
-        let mut inner = self.state.lock();
-        if self.behavior.router == JobRouter::Down {
-            inner.breaker_open = true;
-            inner.fallbacks += 1;
-        }
-        self.behavior.router == JobRouter::Up
-    }
-
-    /// Accepts an offer and runs the job in a new task; `false` if the offer is no longer valid.
-    async fn take_up(&self, offer: JobOffer) -> bool {
-        if self.behavior.version.has_two_phase_job_commit() {
-            let accepted = self.report(&offer, ReportedState::Running, None).await;
-            if !matches!(accepted, Ok(StatusCode::OK)) {
-                say(&format!("job {} was not given to us: {accepted:?}", offer.id));
-                return false;
-            }
-        }
+    /// Runs a job until its end has been reported.
+    pub(super) async fn run_job(&self, offer: JobOffer) {
         {
             let mut inner = self.state.lock();
             *inner.jobs_total.entry(self.section.token.clone()).or_default() += 1;
@@ -287,12 +80,6 @@ impl Worker {
                 since: Instant::now(),
             });
         }
-        let job = self.clone();
-        tokio::spawn(async move { job.run_job(offer).await });
-        true
-    }
-
-    async fn run_job(self, offer: JobOffer) {
         // GitLab Runner buffers the log of each job in a temporary file (`helpers/trace/buffer.go`), and fails the job without it. This one has
         // no name, so that a killed runner leaves no file behind.
         let log = tempfile::tempfile();
@@ -329,13 +116,9 @@ impl Worker {
             *inner.jobs_failed.entry((self.section.token.clone(), reason)).or_default() += 1;
         }
         self.report_end(&offer, end, failure.map(|(text, _)| text)).await;
-        {
-            let mut inner = self.state.lock();
-            let token = &self.section.token;
-            *inner.jobs_ended.entry(token.clone()).or_default() += 1;
-            inner.jobs.retain(|job| job.id != offer.id);
-        }
-        self.free_slot();
+        let mut inner = self.state.lock();
+        *inner.jobs_ended.entry(self.section.token.clone()).or_default() += 1;
+        inner.jobs.retain(|job| job.id != offer.id);
     }
 
     async fn work(&self, offer: &JobOffer) {
@@ -370,7 +153,7 @@ impl Worker {
         ));
     }
 
-    async fn report(
+    pub(super) async fn report(
         &self,
         offer: &JobOffer,
         state: ReportedState,

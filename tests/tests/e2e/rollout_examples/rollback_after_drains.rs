@@ -18,7 +18,7 @@ fn polls(event: &Event, host: &str) -> bool {
 fn versions_as_keys_example_rolls_back_after_drains_began() {
     let mut example = Example::start("versions-as-keys");
     example.apply(json!({ "versions": versions(&["blue", "green"]), "active_versions": ["v1"] })).succeeded();
-    let held = example.lab.queue().hold_on("blue-v1", PATIENCE);
+    let held = example.lab.queue().hold_on(&["blue-v1"], PATIENCE);
 
     // The rollout is interrupted: green-v1 has exited, and blue-v1 still drains.
     example.set(json!({ "active_versions": ["v2"] }));

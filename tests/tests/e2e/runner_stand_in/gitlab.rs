@@ -1,4 +1,4 @@
-//! The stand-in treats failures of GitLab as GitLab Runner does.
+//! The stand-in of the runner treats failures of GitLab as GitLab Runner does.
 
 use std::time::Duration;
 
@@ -12,31 +12,6 @@ use grit_tests::{
 use rustix::process::Signal;
 
 use super::process::{LIMIT, Runner, configuration, jobs_running};
-
-/// SIGQUIT cancels the poll while the response with the job is on its way.
-#[test]
-fn job_assigned_at_sigquit_is_lost_before_18_5() {
-    for (version, lost) in [("18.4", 1), ("18.5", 0)] {
-        let lab = Lab::start().unwrap();
-        let mut runner = Runner::start(&lab, "a", &["t"], &["--emulate-version", version]);
-        poll::until("polling", LIMIT, || match lab.queue().runner("a").polls {
-            0 => Err("no poll"),
-            _ => Ok(()),
-        });
-        lab.queue().set_fault_mode(FaultMode::SlowResponse(Duration::from_secs(3600)));
-        lab.queue().submit(1, Duration::ZERO);
-        poll::until("the job is assigned", LIMIT, || match lab.queue().tally() {
-            tally if tally.offered + tally.running == 1 => Ok(()),
-            tally => Err(tally),
-        });
-        runner.signal(Signal::QUIT);
-        assert_eq!(runner.wait().code(), Some(0), "{version}");
-        poll::until("the job is lost, or back in the queue", LIMIT, || match lab.queue().tally() {
-            tally if tally == (Tally { lost, queued: 1 - lost, ..Tally::default() }) => Ok(()),
-            tally => Err((version, tally)),
-        });
-    }
-}
 
 /// GitLab Runner gives up after `job_status_final_update_retry_limit` attempts, and drains as if the job had been reported.
 #[test]

@@ -81,6 +81,22 @@ impl Runner {
         runtime.block_on(http::get(&url)).ok().map(|reply| (reply.status.as_u16(), reply.text()))
     }
 
+    /// The value of a metric of the section `t`, if it exists.
+    pub(super) fn metric(&self, name: &str) -> Option<u64> {
+        let (_, text) = self.get("/metrics")?;
+        let of_section = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')) && line.contains("runner=\"t\"")
+        };
+        text.lines().find(of_section)?.rsplit(' ').next()?.parse().ok()
+    }
+
+    pub(super) fn wait_metric(&self, name: &str, wanted: u64) {
+        poll::until(name, LIMIT, || match self.metric(name) {
+            Some(value) if value == wanted => Ok(()),
+            other => Err(other),
+        });
+    }
+
     pub(super) fn wait_state(&self, state: &str) {
         poll::until(state, LIMIT, || match self.get("/debug/process/state") {
             Some((200, text)) if text == format!("{state}\n") => Ok(()),
@@ -100,7 +116,10 @@ pub(super) fn configuration(lab: &Lab, sections: &[&str]) -> String {
     let mut text = "concurrent = 4\ncheck_interval = 0.1\nshutdown_timeout = 30\n".to_owned();
     for token in sections {
         let url = lab.queue().url();
-        text += &format!("[[runners]]\n  name = \"{token}\"\n  url = \"{url}\"\n  token = \"{token}\"\n");
+        let id = lab.queue().runner_id(token);
+        text += &format!(
+            "[[runners]]\n  name = \"{token}\"\n  id = {id}\n  url = \"{url}\"\n  token = \"{token}\"\n"
+        );
     }
     text
 }
