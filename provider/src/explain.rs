@@ -18,6 +18,7 @@ mod login;
 mod phrases;
 pub(crate) mod plan;
 pub(crate) mod protocol;
+pub(crate) mod receipt;
 pub(crate) mod shutdown;
 pub(crate) mod values;
 mod wrapper;

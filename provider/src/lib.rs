@@ -18,6 +18,7 @@ mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
+mod gitlab;
 mod host_text;
 mod log_key;
 mod mutex;

@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["config/"],
     &["explain/", "explain.rs"],
     &["fleet/", "deployment/"],
-    &["client/"],
+    &["client/", "gitlab/"],
     &["transport/"],
     &["transport/ssh/", "transport/trust/"],
     // What a session needs besides: values, limits and errors.

@@ -42,6 +42,7 @@ pub struct DrainConfig {
     runner_managers: RunnerManagers,
     mode: Value<String>,
     on_timeout: Value<String>,
+    on_lost_jobs: Value<String>,
     wait: Value<bool>,
     shutdown_callback: Value<CallbackArgs>,
     reason: Value<String>,
@@ -96,6 +97,7 @@ impl DrainConfig {
             mode: &self.mode,
             on_timeout: &self.on_timeout,
             on_unreachable: &Value::Null,
+            on_lost_jobs: &self.on_lost_jobs,
             guard: &Value::Null,
             shutdown_callback: &self.shutdown_callback,
             reason: &self.reason,
@@ -139,7 +141,9 @@ impl Action for Drain {
             },
         );
         let mut options = option_attributes();
-        options.retain(|name, _| ["on_timeout", "reason", "shutdown_callback"].contains(&name.as_str()));
+        options.retain(|name, _| {
+            ["on_timeout", "on_lost_jobs", "reason", "shutdown_callback"].contains(&name.as_str())
+        });
         schema.block.attributes.extend(options);
         Some(schema)
     }

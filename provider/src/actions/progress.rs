@@ -49,7 +49,14 @@ struct Line {
 #[derive(PartialEq)]
 enum Key {
     Unreachable,
-    Status { status: RunnerStatus, forceful: bool, level: Option<Level>, jobs: Option<u32> },
+    Status {
+        status: RunnerStatus,
+        forceful: bool,
+        /// The signal to the runner is awaited.
+        unsignalled: bool,
+        level: Option<Level>,
+        jobs: Option<u32>,
+    },
 }
 
 impl<'a> Board<'a> {
@@ -135,6 +142,7 @@ impl Key {
         Self::Status {
             status,
             forceful: is_forceful(snapshot),
+            unsignalled: snapshot.signal_waits_for().is_some(),
             level: running.map(|detail| detail.level),
             jobs: draining.and_then(|detail| detail.jobs),
         }
@@ -159,15 +167,11 @@ fn describe(snapshot: &Snapshot) -> String {
         RunnerStatus::Stopped => "stopped".to_owned(),
         RunnerStatus::Unknown(_) => "not running".to_owned(),
     };
-    if snapshot.report.status == RunnerStatus::InShutdown
-        && let Some(jobs) = snapshot.jobs_left()
-    {
+    let jobs = snapshot.jobs_left().filter(|_| snapshot.report.status == RunnerStatus::InShutdown);
+    let wait = snapshot.signal_waits_for().map(str::to_owned);
+    for part in [wait, jobs, snapshot.shutdown_problems()].into_iter().flatten() {
         text.push_str(", ");
-        text.push_str(&jobs);
-    }
-    if let Some(problems) = snapshot.shutdown_problems() {
-        text.push_str(", ");
-        text.push_str(&problems);
+        text.push_str(&part);
     }
     text
 }
@@ -213,6 +217,7 @@ impl<W: Wrapper> Wrapper for Watched<'_, W> {
 mod tests {
     use std::sync::Arc;
 
+    use grit_proto::wrapper_v1 as v1;
     use tokio::time::sleep;
     use tokio_util::sync::CancellationToken;
 
@@ -241,6 +246,37 @@ mod tests {
         }
         board.finished("m1", "the runner exited after 2s");
         assert_eq!(*lines.lock(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_a_gap_is_reported_once_and_in_summaries() {
+        let (progress, lines) = progress(&CancellationToken::new());
+        let board = Board::new(&progress, Instant::now(), ["m1".to_owned()].iter());
+        let draining = |signalled, open| {
+            let reasons =
+                vec![format!("the runner is draining: waiting for a gap between job requests, {open} open")];
+            Ok(v1::Status {
+                state: v1::State::Draining.into(),
+                health: Some(v1::Health { reasons, jobs: Some(2), ..Default::default() }),
+                drain: Some(v1::Drain { signalled, ..Default::default() }),
+                ..Default::default()
+            }
+            .into())
+        };
+        board.read("m1", &draining(false, 2));
+        board.read("m1", &draining(false, 1));
+        assert_eq!(
+            board.summary(),
+            "0 of 1 finished after 0s; waiting for m1 (draining, waiting for a gap between job requests, 1 open, 2 jobs left)"
+        );
+        board.read("m1", &draining(true, 0));
+        assert_eq!(
+            *lines.lock(),
+            [
+                "m1: draining, waiting for a gap between job requests, 2 open, 2 jobs left",
+                "m1: draining, 2 jobs left"
+            ]
+        );
     }
 
     #[tokio::test(start_paused = true)]

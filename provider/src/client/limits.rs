@@ -20,6 +20,13 @@ const MAX_REASONS: usize = 20;
 /// For autoscaling groups, which are compared with those of other managers and must not be left out. grit-wrapper sends no more.
 const MAX_WORKER_GROUPS: usize = 100;
 
+/// For GitLab instances and the runners at each of them. grit-wrapper sends no more.
+const MAX_REGISTRATIONS: usize = 20;
+const MAX_RUNNER_IDS: usize = 1000;
+
+/// For the system id of a runner manager, which becomes a part of a URL.
+const MAX_SYSTEM_ID: usize = 64;
+
 /// The status with shortened texts and lists. Fields that the provider does not read are not shortened.
 pub(super) fn status(mut status: v1::Status) -> v1::Status {
     shorten(&mut status.failure_reason, MAX_FAILURE);
@@ -31,6 +38,13 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
         shorten(&mut drain.id, MAX_TEXT);
         shorten(&mut drain.reason, MAX_TEXT);
         shorten(&mut drain.requested_by, MAX_TEXT);
+    }
+    status.registrations.truncate(MAX_REGISTRATIONS);
+    for registration in &mut status.registrations {
+        shorten(&mut registration.url, MAX_NAME);
+        registration.system_id.take_if(|id| !is_system_id(id));
+        registration.runner_ids.truncate(MAX_RUNNER_IDS);
+        registration.runner_ids.shrink_to_fit();
     }
     if let Some(health) = &mut status.health {
         let names = [
@@ -48,6 +62,11 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
         health.worker_groups.iter_mut().for_each(|group| shorten(group, MAX_NAME));
     }
     status
+}
+
+fn is_system_id(id: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=MAX_SYSTEM_ID).contains(&id.len()) && id.bytes().all(is_part)
 }
 
 pub(super) fn failure_reason(reason: String) -> String {
@@ -87,11 +106,25 @@ mod tests {
         let full = v1::Status {
             failure_reason: format!("exit status 1\nThe last lines of the runner's log:{}", line.repeat(10)),
             health: Some(health),
+            registrations: vec![
+                v1::Registration {
+                    url: "u".repeat(200),
+                    system_id: Some("s_0123456789ab".to_owned()),
+                    runner_ids: vec![u64::MAX >> 8; 50],
+                    sections_without_id: 7,
+                };
+                20
+            ],
             drain: Some(drain.clone()),
             last_drain: Some(drain),
             ..v1::Status::default()
         };
         assert_eq!(status(full.clone()), full);
+        for id in ["", "a/b", "a&page=2", "é", &"x".repeat(65)] {
+            let registration = v1::Registration { system_id: Some(id.to_owned()), ..Default::default() };
+            let limited = status(v1::Status { registrations: vec![registration], ..v1::Status::default() });
+            assert_eq!(limited.registrations[0].system_id, None, "{id}");
+        }
         assert!(full.encoded_len() * 2 < MAX_MESSAGE);
     }
 }

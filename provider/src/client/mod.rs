@@ -3,6 +3,7 @@
 //! Only this module uses tonic's generated types.
 
 mod channel;
+mod drain_info;
 mod error;
 mod level;
 mod limits;
@@ -11,13 +12,13 @@ mod snapshot;
 mod wrapper;
 mod wrapper_client;
 
+#[cfg(test)]
+pub(crate) use drain_info::DrainInfo;
 pub use error::ClientError;
 pub(crate) use level::Level;
 pub use request::{DrainRequest, ShutdownCallback};
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
-#[cfg(test)]
-pub(crate) use snapshot::DrainInfo;
-pub(crate) use snapshot::{Detail, RunnerEvidence};
+pub(crate) use snapshot::{Detail, Registration, RunnerEvidence};
 pub use snapshot::{RunnerStatus, Snapshot, StatusReport};
 pub use wrapper::Wrapper;
 pub use wrapper_client::WrapperClient;

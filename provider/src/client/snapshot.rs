@@ -5,7 +5,11 @@ use std::{fmt, time::Duration};
 use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
-use super::{level::Level, limits};
+use super::{
+    drain_info::{DrainInfo, DrainOutcome},
+    level::Level,
+    limits,
+};
 use crate::duration::human;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,8 +47,22 @@ pub struct Detail {
     /// The wrapper exits when its runner has exited.
     pub shutting_down: bool,
     pub evidence: RunnerEvidence,
+    /// Where the runner is registered; empty if the wrapper does not know it.
+    pub registrations: Vec<Registration>,
     /// The exit of the last runner process, if none is running.
     pub exit: Option<RunnerExit>,
+}
+
+/// The sections of a runner at one GitLab instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// Scheme, host and port, as the host reports it.
+    pub url: String,
+    /// Of this runner manager. Letters, digits, `_` and `-`.
+    pub system_id: Option<String>,
+    pub runner_ids: Vec<u64>,
+    /// The number of sections that are not in `runner_ids`.
+    pub sections_without_id: u32,
 }
 
 /// What the runner's counters and its configuration show beyond the health level.
@@ -106,6 +124,14 @@ impl Snapshot {
     pub fn is_shutdown_final(&self) -> bool {
         let drain = self.detail.as_deref().and_then(|detail| detail.drain.as_ref());
         drain.is_none_or(|drain| drain.signalled)
+    }
+
+    /// What the shutdown in progress waits for before the signal to the runner: the clause of the first reason.
+    pub fn signal_waits_for(&self) -> Option<&str> {
+        let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
+        let unsignalled = detail.drain.as_ref().is_some_and(|drain| !drain.signalled);
+        let (_, clause) = detail.reasons.first().filter(|_| unsignalled)?.split_once(": ")?;
+        Some(clause)
     }
 
     /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.
@@ -190,70 +216,6 @@ impl Detail {
     }
 }
 
-/// A drain in progress, or the drain that ended the runner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DrainInfo {
-    pub id: String,
-    pub reason: String,
-    /// User and transport of the request; empty if unknown.
-    pub requested_by: String,
-    pub forceful: bool,
-    /// SIGQUIT or SIGTERM was sent to the runner.
-    pub signalled: bool,
-    /// When the wrapper makes the drain forceful or, if it is forceful, kills the runner. By the clock of the host.
-    pub deadline: Option<OffsetDateTime>,
-    /// The time until `deadline`; `None` from an older wrapper.
-    pub until_deadline: Option<Duration>,
-    /// Known after the exit.
-    pub outcome: Option<DrainOutcome>,
-    /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
-    pub open_requests: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrainOutcome {
-    /// The runner finished its jobs.
-    Clean,
-    JobsAborted,
-    /// The runner finished its jobs, but could not report the end of at least one of them to GitLab.
-    ResultsLost,
-    /// Job requests were open at SIGQUIT, and GitLab may have assigned a job to one of them.
-    OpenRequests,
-    Killed,
-    Failed,
-    Unknown,
-    NoRunner,
-}
-
-impl DrainOutcome {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::JobsAborted => "jobs_aborted",
-            Self::ResultsLost => "results_lost",
-            Self::OpenRequests => "open_requests",
-            Self::Killed => "killed",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-            Self::NoRunner => "no_runner",
-        }
-    }
-
-    fn of(outcome: v1::DrainOutcome) -> Option<Self> {
-        match outcome {
-            v1::DrainOutcome::Unspecified => None,
-            v1::DrainOutcome::Clean => Some(Self::Clean),
-            v1::DrainOutcome::JobsAborted => Some(Self::JobsAborted),
-            v1::DrainOutcome::ResultsLost => Some(Self::ResultsLost),
-            v1::DrainOutcome::Killed => Some(Self::Killed),
-            v1::DrainOutcome::Failed => Some(Self::Failed),
-            v1::DrainOutcome::Unknown => Some(Self::Unknown),
-            v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
-            v1::DrainOutcome::OpenRequests => Some(Self::OpenRequests),
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
     pub status: RunnerStatus,
@@ -334,6 +296,12 @@ impl From<v1::Status> for Snapshot {
             job_router: health.job_router.as_ref().map(|router| router.circuit_breaker.clone()),
             worker_groups: health.worker_groups.clone(),
         };
+        let registrations = status.registrations.into_iter().map(|registration| Registration {
+            url: registration.url,
+            system_id: registration.system_id,
+            runner_ids: registration.runner_ids,
+            sections_without_id: registration.sections_without_id,
+        });
         let detail = Detail {
             wrapper_version: status.wrapper_version,
             process: status.process,
@@ -352,6 +320,7 @@ impl From<v1::Status> for Snapshot {
             last_drain: status.last_drain.map(|drain| drain.id),
             shutting_down: status.shutting_down,
             evidence,
+            registrations: registrations.collect(),
             exit,
         };
         let report = StatusReport { status: runner_status, failure_reason: status.failure_reason };
@@ -372,26 +341,4 @@ impl From<v1::Exit> for RunnerExit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runner_that_failed_before_the_drain_is_a_bad_end() {
-        let bad_end = |how| {
-            let status = v1::Status {
-                drain: Some(v1::Drain { outcome: v1::DrainOutcome::NoRunner.into(), ..Default::default() }),
-                exit: Some(v1::Exit { how: Some(how), killed: false }),
-                ..Default::default()
-            };
-            Snapshot::from(status).detail.and_then(|detail| detail.bad_end(false))
-        };
-        assert_eq!(bad_end(v1::exit::How::Code(0)), None);
-        for (how, text) in [
-            (v1::exit::How::Signal(9), "it was killed by signal 9"),
-            (v1::exit::How::Code(1), "its exit code was 1"),
-        ] {
-            let expected = format!("it had exited before the drain: {text}; its jobs may have been aborted");
-            assert_eq!(bad_end(how), Some(expected));
-        }
-    }
-}
+mod tests;

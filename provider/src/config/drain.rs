@@ -19,6 +19,7 @@ use crate::{
     fleet::{
         PEER_ATTEMPTS, PEER_LIMIT, Retry,
         drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
+        receipt::OnLostJobs,
     },
     schema::{
         AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, object, required_text,
@@ -63,6 +64,7 @@ pub(crate) struct DrainOptions<'a> {
     pub(crate) mode: &'a Value<String>,
     pub(crate) on_timeout: &'a Value<String>,
     pub(crate) on_unreachable: &'a Value<String>,
+    pub(crate) on_lost_jobs: &'a Value<String>,
     pub(crate) guard: &'a Value<GuardArgs>,
     pub(crate) shutdown_callback: &'a Value<CallbackArgs>,
     pub(crate) reason: &'a Value<String>,
@@ -83,6 +85,10 @@ impl EnumAttribute for OnUnreachable {
         &[(Self::Fail, "fail"), (Self::AssumeTerminated, "assume_terminated")];
 }
 
+impl EnumAttribute for OnLostJobs {
+    const VALUES: &'static [(Self, &'static str)] = &[(Self::Warn, "warn"), (Self::Retry, "retry")];
+}
+
 impl DrainOptions<'_> {
     /// Whether `on_unreachable` is the user's permanent confirmation.
     pub(crate) fn assumes_terminated(&self) -> bool {
@@ -98,6 +104,7 @@ impl DrainOptions<'_> {
             timeout,
             on_timeout: member(self.on_timeout),
             on_unreachable: member(self.on_unreachable),
+            on_lost_jobs: member(self.on_lost_jobs),
             request: self.request(id),
             retry,
         }
@@ -124,6 +131,7 @@ impl DrainOptions<'_> {
             AttributePath::new("on_unreachable"),
             diags,
         );
+        enum_attribute::check::<OnLostJobs>(self.on_lost_jobs, AttributePath::new("on_lost_jobs"), diags);
         if let Value::Value(guard) = self.guard {
             guard.check(&AttributePath::new("guard"), diags);
         }
@@ -250,6 +258,12 @@ pub(crate) fn option_attributes() -> Attributes {
             "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
              host as terminated: jobs that are still running there are lost.",
             OnUnreachable::choices()
+        ),
+        on_lost_jobs: text => &format!(
+            "Action when GitLab still lists running jobs of the runner manager after its runner has exited: {}. `retry` cancels each such job \
+             that has no log, and retries it. It needs the `gitlab` object of the provider block with a token that has the scope `api` and the \
+             role Developer in the projects of the jobs.",
+            OnLostJobs::choices()
         ),
         guard: object(guard) => "Refuse to drain while too few other runner managers are healthy.",
         shutdown_callback: object(callback) =>

@@ -4,6 +4,7 @@ pub(crate) mod computed;
 pub(crate) mod contract;
 pub(crate) mod drain;
 pub(crate) mod enum_attribute;
+pub(crate) mod gitlab;
 pub(crate) mod manager;
 pub(crate) mod number;
 pub(crate) mod observed;

@@ -4,13 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ssh::{self, SshArgs};
+use super::{
+    gitlab::{self, GitlabArgs, Unusable},
+    ssh::{self, SshArgs},
+};
 use crate::{
     config::{
         number::{check_whole, whole},
         retry::RetryArgs,
     },
     fleet::Retry,
+    gitlab::Gitlab,
     schema::{
         AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
     },
@@ -21,6 +25,7 @@ use crate::{
 #[derive(Default, Serialize, Deserialize)]
 pub struct ProviderArgs {
     ssh: Value<SshArgs>,
+    gitlab: Value<GitlabArgs>,
     retry: Value<RetryArgs>,
     max_parallel: Value<Number>,
 }
@@ -30,6 +35,8 @@ pub(crate) fn schema() -> Schema {
         ssh: ssh::schema =>
             "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**, \
              and so does an environment variable, which is used for values that this object does not set.",
+        gitlab: gitlab::schema =>
+            "GitLab, which is asked for the running jobs of each drained runner manager after its runner has exited. Without a token, it is not asked.",
         retry: object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.",
         max_parallel: number => &format!(
@@ -51,17 +58,23 @@ impl ProviderArgs {
     #[must_use]
     pub(crate) fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let ssh = match self.ssh {
-            Value::Value(ssh) => ssh,
-            Value::Null => SshArgs::default(),
-            Value::Unknown => return self,
+            Value::Null => Value::Value(SshArgs::default()),
+            ssh => ssh,
         };
-        Self { ssh: Value::Value(ssh.or_environment(variable)), ..self }
+        let ssh = match ssh {
+            Value::Value(ssh) => Value::Value(ssh.or_environment(&variable)),
+            ssh => ssh,
+        };
+        Self { ssh, gitlab: GitlabArgs::or_environment(self.gitlab, variable), ..self }
     }
 
     /// Checks all values that can be checked without a connection.
     pub(crate) fn check(&self, diags: &mut Diagnostics) {
         if let Value::Value(ssh) = &self.ssh {
             ssh.check(&AttributePath::new("ssh"), diags);
+        }
+        if let Value::Value(gitlab) = &self.gitlab {
+            gitlab.check(&AttributePath::new("gitlab"), diags);
         }
         RetryArgs::check(&self.retry, diags);
         check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
@@ -72,6 +85,7 @@ impl ProviderArgs {
 pub struct Configured {
     pub(super) connector: Connector,
     pub(super) ssh: SshArgs,
+    gitlab: Option<Result<Gitlab, Unusable>>,
     retry: Option<RetryArgs>,
 }
 
@@ -81,7 +95,13 @@ impl Configured {
         let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
         let ssh = block.ssh.unwrap_or_default();
         let connector = Connector::new(ssh.settings(max_handshakes));
-        Self { connector, ssh, retry: block.retry.as_option() }
+        let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client());
+        Self { connector, ssh, gitlab, retry: block.retry.as_option() }
+    }
+
+    /// Where to ask for the receipt of a drain; `None` if it is not configured.
+    pub(crate) fn gitlab(&self) -> Option<Result<&Gitlab, Unusable>> {
+        self.gitlab.as_ref().map(|gitlab| gitlab.as_ref().map_err(|unusable| *unusable))
     }
 
     pub(crate) fn ignores_host_keys(&self) -> bool {

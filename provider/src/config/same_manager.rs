@@ -70,7 +70,7 @@ mod tests {
         let mut ssh: serde_json::Map<_, _> =
             names.split_whitespace().map(|name| (name.to_owned(), Json::Null)).collect();
         ssh.extend(values.as_object().unwrap().clone());
-        let block = json!({ "ssh": ssh, "retry": null, "max_parallel": null });
+        let block = json!({ "ssh": ssh, "gitlab": null, "retry": null, "max_parallel": null });
         Configured::new(serde_json::from_value(block).unwrap())
     }
 

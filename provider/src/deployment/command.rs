@@ -111,7 +111,7 @@ impl Directory {
 /// Variables that the command must not inherit: of the plugin protocol, settings of the current run that would select another state or
 /// change the output, and the provider's secrets. `TF_VAR_…` and credentials stay: a backend, or OpenTofu's encryption, may need them.
 fn is_of_this_run(name: &OsStr) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         "TF_REATTACH_PROVIDERS",
         "TF_WORKSPACE",
         "TF_DATA_DIR",
@@ -119,6 +119,7 @@ fn is_of_this_run(name: &OsStr) -> bool {
         "TF_LOG",
         "GRIT_SSH_PRIVATE_KEY",
         "GRIT_SSH_PASSPHRASE",
+        "GRIT_GITLAB_TOKEN",
         "GRIT_ASSUME_TERMINATED",
     ];
     const STARTS: [&str; 4] = ["PLUGIN_", "TF_PLUGIN_MAGIC", "TF_CLI_ARGS_", "TF_LOG_"];
@@ -188,6 +189,7 @@ mod tests {
             "TF_PLUGIN_MAGIC_COOKIE",
             "TF_REATTACH_PROVIDERS",
             "GRIT_SSH_PRIVATE_KEY",
+            "GRIT_GITLAB_TOKEN",
         ] {
             assert!(is_of_this_run(OsStr::new(name)), "{name}");
         }

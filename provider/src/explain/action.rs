@@ -8,6 +8,7 @@ use super::{
     drain::{self, Subject, bad_end},
     health::{lacking, not_verifiable, reason_given, timed_out},
     phrases::{append, last_seen, tries},
+    receipt,
 };
 use crate::{
     client::{ClientError, Start},
@@ -27,7 +28,8 @@ pub(crate) fn drained(manager: &str, ended: &Ended, policy: &DrainPolicy) -> Vec
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
     let bad_end = bad_end(manager, &ended.snapshot, by_choice, Subject::Action);
     let no_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why));
-    forced.into_iter().chain(no_callback).chain(bad_end).collect()
+    let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));
+    forced.into_iter().chain(no_callback).chain(bad_end).chain(receipt).collect()
 }
 
 /// Warns that the callback of the action will not be sent.

@@ -19,6 +19,8 @@ pub enum Code {
     InvalidConfig,
     /// The wrapper responded with a failure.
     WrapperError,
+    /// A job was lost.
+    JobsLost,
     /// A bug in the provider.
     Bug,
     /// A warning about something that did not fail.
@@ -35,6 +37,7 @@ impl Code {
             Self::Interrupted => "interrupted",
             Self::InvalidConfig => "invalid_config",
             Self::WrapperError => "wrapper_error",
+            Self::JobsLost => "jobs_lost",
             Self::Bug => "bug",
             Self::Notice => "notice",
         }

@@ -33,6 +33,32 @@ pub(crate) fn wrong_type(path: &AttributePath, found: &str, wanted: &str) -> Exp
     invalid("Wrong type", format!("`{path}` is {found}; it must be {wanted}."))
 }
 
+/// The value is not shown: the URL may contain a password.
+pub(crate) fn gitlab_url(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid URL",
+        format!(
+            "`{path}` must be an `https` or `http` URL of a GitLab instance, without user, query and fragment."
+        ),
+    )
+}
+
+pub(crate) fn gitlab_token(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid token",
+        format!("`{path}` contains a character that no access token has, such as a line break."),
+    )
+}
+
+pub(crate) fn certificate(path: &AttributePath) -> Explained {
+    invalid(
+        "Invalid certificate",
+        format!(
+            "`{path}` must contain certificates in PEM format (`-----BEGIN CERTIFICATE-----`), for example by `file(\"ca.pem\")`."
+        ),
+    )
+}
+
 /// Warns about attributes of runner managers that nothing reads.
 pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Explained {
     let lines: Vec<_> = paths.iter().map(|path| format!("- `{path}`")).collect();

@@ -21,6 +21,7 @@ use crate::{
     log_key as key,
 };
 
+pub use super::receipt::OnLostJobs;
 pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, Requested, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
 
@@ -163,6 +164,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             exit_unseen: self.process.exit_unseen,
             snapshot,
             no_callback: self.no_callback.take(),
+            receipt: None,
         };
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }
@@ -239,12 +241,14 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             None => {
                 let left = state.last.as_ref().and_then(Snapshot::jobs_left);
                 let problems = state.last.as_ref().and_then(Snapshot::shutdown_problems);
+                let wait = state.last.as_ref().and_then(Snapshot::signal_waits_for);
                 tracing::info!(
                     { key::MANAGER } = manager,
                     { key::WAITED } = waited,
                     { key::LEFT } = left,
                     { key::PROBLEMS } = problems,
-                    "waiting for the runner to finish its jobs and exit"
+                    "{}",
+                    wait.unwrap_or("waiting for the runner to finish its jobs and exit")
                 );
             }
         }

@@ -10,6 +10,7 @@ pub(crate) mod cancel;
 pub mod drain;
 pub(crate) mod health;
 mod peers;
+pub(crate) mod receipt;
 mod retry;
 mod wait;
 

@@ -47,7 +47,7 @@ pub(super) fn init(level: LevelFilter) {
     // Libraries log too much at debug and trace.
     let libraries = level.min(LevelFilter::WARN);
     let filter = Targets::new().with_default(level).with_targets(
-        ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "tokio_rustls", "russh"]
+        ["h2", "hyper", "hyper_util", "hyper_rustls", "tonic", "tower", "rustls", "tokio_rustls", "russh"]
             .map(|library| (library, libraries)),
     );
     // Fails only if the program has set another subscriber.

@@ -7,15 +7,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Wrapper, WrapperClient},
-    config::{drain::DrainOptions, provider_block::Configured},
+    config::{drain::DrainOptions, gitlab::Unusable, provider_block::Configured},
     duration::human,
     explain::{
         UNVERIFIED_PEER,
         drain::{self, Subject},
+        receipt,
     },
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Outcome, StartedBy},
+        receipt::NoReceipt,
     },
     log_key as key,
     mutex::Mutex,
@@ -34,7 +36,7 @@ pub(crate) struct Draining<'a> {
 }
 
 impl Draining<'_> {
-    /// Runs the drain. A manager whose shutdown was requested does not count as a healthy peer until the end of the run.
+    /// Runs the drain, and asks GitLab for its receipt. A manager whose shutdown was requested does not count as a healthy peer until the end of the run.
     ///
     /// `wrapper`: the client, or one that reports what it reads.
     pub(crate) async fn run(
@@ -45,7 +47,7 @@ impl Draining<'_> {
     ) -> Outcome {
         let Self { shared, known, name, client, options } = self;
         let drains = &shared.drains;
-        let (outcome, in_progress) = match options.guard {
+        let (mut outcome, in_progress) = match options.guard {
             Value::Value(guard) => {
                 let peers = guard.peers.iter().flatten().filter_map(|(key, peer)| {
                     let wrapper = peer.as_ref_option()?.client(key, known).map_err(|error| error.to_string());
@@ -78,6 +80,19 @@ impl Draining<'_> {
             && matches!(outcome, Ok(Drained::Ended(_) | Drained::InProgress(_)))
         {
             tracing::warn!({ key::MANAGER } = name, "evidence of the drain was received {}", UNVERIFIED_PEER);
+        }
+        if let Ok(Drained::Ended(ended)) = &mut outcome
+            && let Some(gitlab) = known.gitlab()
+        {
+            ended.receipt = Some(match gitlab {
+                Ok(gitlab) => {
+                    let deadline = policy.start + policy.timeout;
+                    fleet::receipt::ask(name, gitlab, &ended.snapshot, policy.on_lost_jobs, deadline, stop)
+                        .await
+                }
+                Err(Unusable::NoToken) => NoReceipt::NoToken.into(),
+                Err(Unusable::Invalid(attribute)) => NoReceipt::Invalid(attribute).into(),
+            });
         }
         outcome
     }
@@ -122,5 +137,11 @@ pub(super) fn report_end(
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
     if let Some(warning) = drain::bad_end(name, &ended.snapshot, by_choice, subject) {
         warning.warning(path.clone(), diags);
+    }
+    if let Some(receipt) = &ended.receipt {
+        if receipt.is_empty_list() {
+            tracing::info!({ key::MANAGER } = name, "{}", receipt::EMPTY);
+        }
+        receipt::warnings(name, receipt).iter().for_each(|warning| warning.warning(path.clone(), diags));
     }
 }

@@ -31,7 +31,7 @@ use crate::{
 /// The end of a stream is known before the exit status is.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 /// Variables that contain the provider's secrets. Everything else is inherited, because tools need it (proxies, cloud credentials).
-const SECRETS: [&str; 2] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE"];
+const SECRETS: [&str; 3] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE", "GRIT_GITLAB_TOKEN"];
 
 pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), Cause> {
     let program = arguments.first().cloned().unwrap_or_default();

@@ -25,7 +25,7 @@ use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Snapshot, Wrapper as _, WrapperClient},
     fleet::{
         Retry, WithoutPeers,
-        drain::{self, DrainPolicy, Drained, Mode, OnTimeout, OnUnreachable},
+        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable},
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -154,6 +154,7 @@ fn policy() -> DrainPolicy {
         timeout: LIMIT,
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,
+        on_lost_jobs: OnLostJobs::Warn,
         request: DrainRequest::default(),
         retry: Retry {
             attempts: None,

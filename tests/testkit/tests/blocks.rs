@@ -95,6 +95,15 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         ],
     ),
     (
+        "docs/guides/drain-start.md",
+        &[
+            ("time     gitlab-runner", Output),
+            ("time     gitlab-runner", Output),
+            ("provider \"grit\" {", Test(DOCUMENT_BLOCKS)),
+            ("Warning: Jobs of blue-v1 were lost", Output),
+        ],
+    ),
+    (
         "docs/guides/grit-modules.md",
         &[
             ("variable \"versions\" {", Test("tests/tests/e2e/modules.rs")),

@@ -52,6 +52,7 @@ mod plugin_stop;
 mod plugin_values;
 mod provider_block;
 mod quick_start;
+mod receipt;
 mod refresh;
 mod remote_state;
 mod reused_address;

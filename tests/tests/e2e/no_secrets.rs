@@ -14,6 +14,7 @@ use std::{
 };
 
 use grit_tests::{
+    lab::queue::Access,
     rollout::Rollout,
     sshd::{Agent, ClientKey, Sshd},
 };
@@ -72,7 +73,9 @@ impl Secrets {
         let plain = rollout.lab.client_key().pem().unwrap();
         let lines =
             [&key.private, &hop_key.private, &plain].map(|key| key.lines().nth(2).unwrap().to_owned());
-        let secrets = [vec![passphrase.clone()], lines.to_vec()].concat();
+        let gitlab_token = format!("marker-of-the-gitlab-token-{unique}");
+        rollout.lab.queue().add_api_token(&gitlab_token, Access::Reporter);
+        let secrets = [vec![passphrase.clone(), gitlab_token.clone()], lines.to_vec()].concat();
 
         let seen = folder.join("seen");
         let carry = |to: &str| {
@@ -132,18 +135,30 @@ impl Secrets {
         };
         let providers = fs::read_to_string(rollout.workspace.root().join("providers.tf")).unwrap();
         assert!(providers.contains("ssh = var.ssh"), "{providers}");
-        let providers = providers.replace("ssh = var.ssh", &format!("ssh = merge(var.ssh, {in_block})"));
+        let in_block = format!("ssh = merge(var.ssh, {in_block})");
+        let url = rollout.lab.queue().url();
+        let in_block = match source {
+            Source::Environment => in_block,
+            _ => format!("{in_block}\n  gitlab = {{ token = var.gitlab_token }}"),
+        };
+        rollout.workspace.set_env("GRIT_GITLAB_URL", url);
+        let providers = providers.replace("ssh = var.ssh", &in_block);
         rollout.workspace.write("providers.tf", &providers).unwrap();
         main += "variable \"token\" {}\n";
         let kind = if source == Source::Ephemeral { "ephemeral = true" } else { "" };
-        for (name, value) in
-            [("private_key", &key.private), ("passphrase", &passphrase), ("hop_key", &hop_key.private)]
-        {
+        for (name, value) in [
+            ("private_key", &key.private),
+            ("passphrase", &passphrase),
+            ("hop_key", &hop_key.private),
+            ("gitlab_token", &gitlab_token),
+        ] {
             if source == Source::Environment {
-                if name == "hop_key" {
-                    continue; // there is no variable for it
-                }
-                rollout.workspace.set_env(format!("GRIT_SSH_{}", name.to_uppercase()), value);
+                let group = match name {
+                    "hop_key" => continue, // there is no variable for it
+                    "gitlab_token" => "GRIT",
+                    _ => "GRIT_SSH",
+                };
+                rollout.workspace.set_env(format!("{group}_{}", name.to_uppercase()), value);
             } else {
                 main += &format!("variable \"{name}\" {{\n {kind}\n}}\n");
                 rollout.workspace.set_env(format!("TF_VAR_{name}"), value);
@@ -234,6 +249,10 @@ impl Secrets {
             }
         }
         assert!(self.outputs.iter().any(|(_, it)| it.contains("[TRACE]")), "nothing was traced");
+        assert!(
+            self.outputs.iter().any(|(_, it)| it.contains("GitLab lists no running job of this manager")),
+            "GitLab was not asked"
+        );
         assert!(
             self.outputs.iter().any(|(_, it)| it.contains("SSH session established"))
                 || self.method == Method::SshCommand

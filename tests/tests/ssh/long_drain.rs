@@ -5,7 +5,7 @@ use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Wrapper as _, WrapperClient},
     fleet::{
         Retry, WithoutPeers,
-        drain::{self, DrainPolicy, Drained, Mode, OnTimeout, OnUnreachable},
+        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable},
     },
 };
 use grit_testkit::rounds;
@@ -85,6 +85,7 @@ fn policy() -> DrainPolicy {
         timeout: 100 * HOUR,
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,
+        on_lost_jobs: OnLostJobs::Warn,
         request: DrainRequest { id: "three-days".to_owned(), ..DrainRequest::default() },
         retry: Retry {
             attempts: None,

@@ -111,19 +111,24 @@ fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> E
 }
 
 #[test]
-fn lost_result_of_a_job_is_no_clean_exit() {
-    let warning = |outcome: v1::DrainOutcome| {
+fn lost_result_or_open_request_is_no_clean_exit() {
+    let warning = |outcome: v1::DrainOutcome, open_requests| {
         let ended = v1::Status {
             state: v1::State::Stopped.into(),
-            drain: Some(v1::Drain { outcome: outcome.into(), ..v1::Drain::default() }),
+            drain: Some(v1::Drain { outcome: outcome.into(), open_requests, ..v1::Drain::default() }),
             exit: Some(v1::Exit { how: Some(v1::exit::How::Code(0)), killed: false }),
             ..v1::Status::default()
         };
         bad_end("m1", &ended.into(), false, Subject::Drain).map(|warning| all(vec![warning]))
     };
-    assert_eq!(warning(v1::DrainOutcome::Clean), None);
-    let lost = warning(v1::DrainOutcome::ResultsLost).unwrap();
+    assert_eq!(warning(v1::DrainOutcome::Clean, Some(0)), None);
+    let lost = warning(v1::DrainOutcome::ResultsLost, None).unwrap();
     assert!(lost.contains("it could not report the end of at least one job to GitLab"), "{lost}");
+    for (open, requests) in [(Some(1), "1 job request was"), (Some(3), "3 job requests were")] {
+        let lost = warning(v1::DrainOutcome::OpenRequests, open).unwrap();
+        let wanted = format!("{requests} open when it received SIGQUIT: GitLab may have assigned a job");
+        assert!(lost.contains(&wanted), "{lost}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::policy::Mode;
 use crate::{
     client::{ClientError, Snapshot},
-    fleet::peers::TooFewPeers,
+    fleet::{peers::TooFewPeers, receipt::Receipt},
 };
 
 /// Whether the shutdown was requested from the wrapper.
@@ -41,6 +41,8 @@ pub struct Ended {
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,
+    /// What GitLab says about the jobs of the runner, if it was asked.
+    pub receipt: Option<Receipt>,
 }
 
 /// A shutdown in progress.

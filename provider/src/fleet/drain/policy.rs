@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{client::DrainRequest, fleet::retry::Retry};
+use crate::{
+    client::DrainRequest,
+    fleet::{receipt::OnLostJobs, retry::Retry},
+};
 
 /// How the runner is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,7 @@ pub struct DrainPolicy {
     pub timeout: Duration,
     pub on_timeout: OnTimeout,
     pub on_unreachable: OnUnreachable,
+    pub on_lost_jobs: OnLostJobs,
     /// The request without its mode: `forceful` is set by the drain.
     pub request: DrainRequest,
     /// Applies until the shutdown was requested. After that, a lost connection is retried until the deadline.

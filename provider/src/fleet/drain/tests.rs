@@ -12,6 +12,7 @@ fn policy() -> DrainPolicy {
         timeout: Duration::from_secs(3 * 3600),
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,
+        on_lost_jobs: OnLostJobs::Warn,
         request: DrainRequest::default(),
         retry: retry(Some(5)),
     }

@@ -124,6 +124,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
         drain: None,
         shutting_down: false,
         evidence: RunnerEvidence::default(),
+        registrations: Vec::new(),
         exit: None,
     }));
     snapshot

@@ -106,6 +106,7 @@ async fn guarded_by(
         timeout: Duration::from_secs(600),
         on_timeout: OnTimeout::Fail,
         on_unreachable: OnUnreachable::Fail,
+        on_lost_jobs: crate::fleet::receipt::OnLostJobs::Warn,
         request: DrainRequest::default(),
         retry: retry(Some(3)),
     };
@@ -248,6 +249,7 @@ async fn peer_with_drain_request_is_unhealthy() {
             open_requests: None,
         }),
         evidence: crate::client::RunnerEvidence::default(),
+        registrations: Vec::new(),
         exit: None,
     }));
     let wrapper = Scripted::new(move |_: ScriptInput| Ok::<_, ScriptedFault>(snapshot.clone()));

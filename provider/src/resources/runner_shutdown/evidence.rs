@@ -6,7 +6,8 @@ use time::OffsetDateTime;
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
-    explain::UNVERIFIED_PEER,
+    explain::{UNVERIFIED_PEER, receipt},
+    fleet::drain::Ended,
     schema::{Attributes, Value, attribute_map, computed_text},
 };
 
@@ -20,14 +21,19 @@ pub(super) struct Evidence {
     pub(super) exit: Value<String>,
     pub(super) outcome: Value<String>,
     pub(super) drain_id: Value<String>,
+    pub(super) receipt: Value<String>,
     pub(super) wrapper: Value<String>,
     pub(super) verified_at: Value<String>,
 }
 
 impl Evidence {
     /// The report of the wrapper that the process has exited.
-    pub(super) fn stopped(snapshot: &Snapshot, protected: bool, now: OffsetDateTime) -> Self {
-        Self { verified_at: optional_value(rfc3339(now)), ..Self::of(STOPPED, snapshot, protected) }
+    pub(super) fn stopped(ended: &Ended, protected: bool, now: OffsetDateTime) -> Self {
+        Self {
+            receipt: optional_value(ended.receipt.as_ref().and_then(receipt::text)),
+            verified_at: optional_value(rfc3339(now)),
+            ..Self::of(STOPPED, &ended.snapshot, protected)
+        }
     }
 
     /// The shutdown is in progress.
@@ -57,6 +63,7 @@ impl Evidence {
             exit: optional_value(exit),
             outcome: optional_value(outcome),
             drain_id: optional_value(drain.map(|drain| drain.id.clone())),
+            receipt: Value::Null,
             wrapper: Value::Value(wrapper),
             verified_at: Value::Null,
         }
@@ -75,8 +82,13 @@ impl Evidence {
                  confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
             exit: computed_text => "Exit status of the runner process, such as `exit code 0`.",
             outcome: computed_text =>
-                "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `killed`, `failed`, `unknown` or \
+                "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or \
                  `no_runner`.",
+            receipt: computed_text => &format!(
+                "What GitLab said about the jobs of the runner manager after its runner had exited: `{}`, or the number of jobs that it still lists \
+                 as running. Null without a receipt.",
+                receipt::EMPTY
+            ),
             drain_id: computed_text => "Identifier of the drain on the host.",
             wrapper: computed_text => &format!(
                 "`grit-wrapper` with its version, or `upstream`; with a `tcp://` address followed by `({UNVERIFIED_PEER})`."

@@ -176,7 +176,7 @@ fn record<'a>(
         let found = match outcome {
             Ok(Drained::Ended(ended)) => {
                 report_end(diags, &key, &manager::at(&key), subject, &open.policy, &ended);
-                Evidence::stopped(&ended.snapshot, open.manager.has_protected_address(), now)
+                Evidence::stopped(&ended, open.manager.has_protected_address(), now)
             }
             Ok(Drained::InProgress(drain)) => {
                 if let Some(why) = &drain.no_callback {

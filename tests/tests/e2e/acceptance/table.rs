@@ -39,6 +39,7 @@ pub(super) const NULL_HERE: &[&str] = &[
     "grit_runner_health.managers.job_router",
     "grit_runner_health.managers.problem",
     "grit_runner_health.managers.verified",
+    "grit_runner_shutdown.managers.receipt",
     "grit_runner_status.managers.drain",
     "grit_runner_status.managers.drain.id",
     "grit_runner_status.managers.drain.mode",
@@ -152,7 +153,7 @@ impl Values {
             }),
             // What drains has common options.
             _ => json!({
-                "mode": "graceful", "on_timeout": "fail", "reason": "one", "retry": retry,
+                "mode": "graceful", "on_timeout": "fail", "on_lost_jobs": "warn", "reason": "one", "retry": retry,
                 "shutdown_callback": { "url": "http://localhost:1/x", "method": "POST", "headers": { "X-A": "1" } },
             }),
         };
@@ -219,6 +220,7 @@ impl Values {
                 }
                 "mode" => choice("forceful", "soft"),
                 "on_timeout" => choice("force", "kill"),
+                "on_lost_jobs" => choice("retry", "skip"),
                 "on_unreachable" => choice("assume_terminated", "skip"),
                 "reason" => text("two"),
                 "drain_id" => text("e"),

@@ -30,6 +30,7 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         }),
         shutting_down: false,
         evidence: crate::client::RunnerEvidence::default(),
+        registrations: Vec::new(),
         exit: None,
     }));
     snapshot

@@ -1,0 +1,70 @@
+//! What a wrapper reports of a drain.
+
+use std::time::Duration;
+
+use grit_proto::wrapper_v1 as v1;
+use time::OffsetDateTime;
+
+/// A drain in progress, or the drain that ended the runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainInfo {
+    pub id: String,
+    pub reason: String,
+    /// User and transport of the request; empty if unknown.
+    pub requested_by: String,
+    pub forceful: bool,
+    /// SIGQUIT or SIGTERM was sent to the runner.
+    pub signalled: bool,
+    /// When the wrapper makes the drain forceful or, if it is forceful, kills the runner. By the clock of the host.
+    pub deadline: Option<OffsetDateTime>,
+    /// The time until `deadline`; `None` from an older wrapper.
+    pub until_deadline: Option<Duration>,
+    /// Known after the exit.
+    pub outcome: Option<DrainOutcome>,
+    /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
+    pub open_requests: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainOutcome {
+    /// The runner finished its jobs.
+    Clean,
+    JobsAborted,
+    /// The runner finished its jobs, but could not report the end of at least one of them to GitLab.
+    ResultsLost,
+    /// Job requests were open at SIGQUIT, and GitLab may have assigned a job to one of them.
+    OpenRequests,
+    Killed,
+    Failed,
+    Unknown,
+    NoRunner,
+}
+
+impl DrainOutcome {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::JobsAborted => "jobs_aborted",
+            Self::ResultsLost => "results_lost",
+            Self::OpenRequests => "open_requests",
+            Self::Killed => "killed",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+            Self::NoRunner => "no_runner",
+        }
+    }
+
+    pub(super) fn of(outcome: v1::DrainOutcome) -> Option<Self> {
+        match outcome {
+            v1::DrainOutcome::Unspecified => None,
+            v1::DrainOutcome::Clean => Some(Self::Clean),
+            v1::DrainOutcome::JobsAborted => Some(Self::JobsAborted),
+            v1::DrainOutcome::ResultsLost => Some(Self::ResultsLost),
+            v1::DrainOutcome::Killed => Some(Self::Killed),
+            v1::DrainOutcome::Failed => Some(Self::Failed),
+            v1::DrainOutcome::Unknown => Some(Self::Unknown),
+            v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
+            v1::DrainOutcome::OpenRequests => Some(Self::OpenRequests),
+        }
+    }
+}

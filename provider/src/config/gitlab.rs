@@ -1,0 +1,170 @@
+//! The `gitlab` object of the provider block.
+
+use serde::{Deserialize, Serialize};
+
+use super::text::set;
+use crate::{
+    explain::values,
+    gitlab::{Gitlab, Instance, certificates},
+    schema::{Attribute, AttributePath, Diagnostics, Value, attribute_map, object, secret, text},
+    transport::Secret,
+};
+
+/// The instance, unless `url` sets another.
+const URL: &str = "https://gitlab.com";
+
+/// Has no `Debug`, because it contains a token.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct GitlabArgs {
+    url: Value<String>,
+    token: Value<String>,
+    ca_certificate: Value<String>,
+}
+
+/// Why GitLab cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    NoToken,
+    /// This attribute is invalid.
+    Invalid(&'static str),
+}
+
+impl GitlabArgs {
+    /// Sets missing values from environment variables. A token in the environment is enough.
+    pub(super) fn or_environment(
+        gitlab: Value<Self>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Value<Self> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let mut args = match gitlab {
+            Value::Value(args) => args,
+            Value::Null if variable("GRIT_GITLAB_TOKEN").is_some() => Self::default(),
+            other => return other,
+        };
+        for (value, name) in [(&mut args.url, "GRIT_GITLAB_URL"), (&mut args.token, "GRIT_GITLAB_TOKEN")] {
+            if set(value).is_none()
+                && let Some(text) = variable(name)
+            {
+                *value = Value::Value(text);
+            }
+        }
+        Value::Value(args)
+    }
+
+    /// Checks all values that can be checked without a connection. Accepts unknown values.
+    pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+        for (name, is_valid) in self.validity() {
+            if !is_valid {
+                let path = path.clone().attribute(name);
+                match name {
+                    "url" => values::gitlab_url(&path),
+                    "token" => values::gitlab_token(&path),
+                    _ => values::certificate(&path),
+                }
+                .error(path, diags);
+            }
+        }
+    }
+
+    /// Each attribute, and whether its value can be used.
+    fn validity(&self) -> [(&'static str, bool); 3] {
+        let is = |value: &Value<String>, valid: fn(&str) -> bool| set(value).is_none_or(|text| valid(&text));
+        [
+            ("url", is(&self.url, |url| Instance::parse(url).is_some())),
+            ("token", is(&self.token, |token| http::HeaderValue::from_str(token).is_ok())),
+            (
+                "ca_certificate",
+                is(&self.ca_certificate, |pem| certificates(pem).is_ok_and(|found| !found.is_empty())),
+            ),
+        ]
+    }
+
+    /// Opens no connection. A value that became known only in the apply was not checked.
+    pub(super) fn client(&self) -> Result<Gitlab, Unusable> {
+        if let Some((name, _)) = self.validity().into_iter().find(|(_, is_valid)| !is_valid) {
+            return Err(Unusable::Invalid(name));
+        }
+        let token = set(&self.token).ok_or(Unusable::NoToken)?;
+        let url = set(&self.url).unwrap_or_else(|| URL.to_owned());
+        let instance = Instance::parse(&url).ok_or(Unusable::Invalid("url"))?;
+        Gitlab::new(instance, &Secret::new(token), set(&self.ca_certificate))
+            .ok_or(Unusable::Invalid("token"))
+    }
+}
+
+pub(super) fn schema(description: &str) -> Attribute {
+    object(attribute_map! {
+        url: text => &format!(
+            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only: for a runner \
+             that its host reports to be registered at another one, a warning says that there is no receipt."
+        ),
+        token: secret =>
+            "Personal, group or project access token of an owner of the runners or of an administrator, with the scope `read_api`; with \
+             `on_lost_jobs = \"retry\"` with the scope `api`. Environment: `GRIT_GITLAB_TOKEN`.",
+        ca_certificate: text =>
+            "Certificates of authorities in PEM format that are trusted besides those of the machine.",
+    })(description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value<String> {
+        Value::Value(text.to_owned())
+    }
+
+    #[test]
+    fn token_of_the_environment_is_enough() {
+        let of = |gitlab: Value<GitlabArgs>, variables: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            };
+            match GitlabArgs::or_environment(gitlab, variable) {
+                Value::Value(args) => Some(args.client().map(|gitlab| gitlab.instance().to_string())),
+                _ => None,
+            }
+        };
+        let default = Some(Ok("https://gitlab.com".to_owned()));
+        assert_eq!(of(Value::Null, &[]), None);
+        assert_eq!(of(Value::Null, &[("GRIT_GITLAB_URL", "https://gitlab.example")]), None);
+        assert_eq!(of(Value::Null, &[("GRIT_GITLAB_TOKEN", "t")]), default);
+        let both = [("GRIT_GITLAB_TOKEN", "t"), ("GRIT_GITLAB_URL", "https://gitlab.example/sub/")];
+        assert_eq!(of(Value::Null, &both), Some(Ok("https://gitlab.example/sub".to_owned())));
+        let block = |url: &str| Value::Value(GitlabArgs { url: text(url), ..GitlabArgs::default() });
+        assert_eq!(of(block("https://a.example"), &[]), Some(Err(Unusable::NoToken)));
+        assert_eq!(of(block("https://a.example"), &both), Some(Ok("https://a.example".to_owned())));
+        assert_eq!(of(block("a.example"), &both), Some(Err(Unusable::Invalid("url"))));
+    }
+
+    #[test]
+    fn invalid_values_are_named_without_their_text() {
+        let check = |args: GitlabArgs| {
+            let mut diags = Diagnostics::default();
+            args.check(&AttributePath::new("gitlab"), &mut diags);
+            diags.errors.iter().map(|error| error.detail.clone()).collect::<Vec<_>>()
+        };
+        for url in [
+            "gitlab.example",
+            "ftp://gitlab.example",
+            "https://u:s3cret@gitlab.example",
+            "https://g.example/?x=s3cret",
+        ] {
+            let found = check(GitlabArgs { url: text(url), ..GitlabArgs::default() });
+            assert!(
+                found.len() == 1 && found[0].contains("`gitlab.url`") && !found[0].contains("s3cret"),
+                "{found:?}"
+            );
+        }
+        let found = check(GitlabArgs { token: text("s3cret\n"), ..GitlabArgs::default() });
+        assert!(
+            found.len() == 1 && found[0].contains("`gitlab.token`") && !found[0].contains("s3cret"),
+            "{found:?}"
+        );
+        let found = check(GitlabArgs { ca_certificate: text("ca.pem"), ..GitlabArgs::default() });
+        assert!(found.len() == 1 && found[0].contains("`gitlab.ca_certificate`"), "{found:?}");
+        let unknown =
+            GitlabArgs { url: Value::Unknown, token: Value::Unknown, ca_certificate: Value::Unknown };
+        assert_eq!(check(unknown), Vec::<String>::new());
+    }
+}

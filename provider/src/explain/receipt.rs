@@ -1,0 +1,159 @@
+//! Texts for the receipt of a drain.
+
+use super::{
+    diagnostic::{Code, Explained},
+    phrases::append,
+};
+use crate::{
+    fleet::receipt::{Fate, NoReceipt, Receipt},
+    gitlab::{GitlabError, Job},
+    host_text::{MAX_TEXT, shortened},
+};
+
+/// The evidence of a drain that has lost no job.
+pub(crate) const EMPTY: &str = "GitLab lists no running job of this manager";
+
+/// Jobs that a warning names.
+const MAX_JOBS: usize = 50;
+
+/// The receipt as evidence; `None` without an answer of GitLab.
+pub(crate) fn text(receipt: &Receipt) -> Option<String> {
+    match receipt.lost.len() {
+        0 if receipt.is_empty_list() => Some(EMPTY.to_owned()),
+        0 => None,
+        jobs => Some(format!("GitLab lists {} of this manager", running(jobs))),
+    }
+}
+
+/// None if GitLab lists no running job.
+pub(crate) fn warnings(manager: &str, receipt: &Receipt) -> Vec<Explained> {
+    let lost = (!receipt.lost.is_empty()).then(|| lost(manager, &receipt.lost));
+    lost.into_iter().chain(receipt.missing.iter().map(|why| no_receipt(manager, why))).collect()
+}
+
+fn running(jobs: usize) -> String {
+    if jobs == 1 { "1 running job".to_owned() } else { format!("{jobs} running jobs") }
+}
+
+fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Explained {
+    let lines = jobs.iter().take(MAX_JOBS).map(|(job, fate)| format!("- {}{}", name(job), became(fate)));
+    let mut lines: Vec<_> = lines.collect();
+    if let Some(others @ 1..) = jobs.len().checked_sub(MAX_JOBS) {
+        lines.push(format!("- and {others} more"));
+    }
+    let mut next_step = String::new();
+    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::Kept)) {
+        append(
+            &mut next_step,
+            "Cancel and retry these jobs in GitLab. With `on_lost_jobs = \"retry\"`, the provider does this.",
+        );
+    }
+    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::HasLog)) {
+        append(
+            &mut next_step,
+            "Look at the log of each job that has one: if it does not grow, cancel and retry the job. It may also run in another runner process of the same host.",
+        );
+    }
+    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::NotRetried { .. })) {
+        append(&mut next_step, "Retry the remaining jobs in GitLab.");
+    }
+    Explained::new(
+        Code::JobsLost,
+        format!("Jobs of {manager} were lost"),
+        format!(
+            "The runner of runner manager {manager:?} has exited, but GitLab still lists {}:\n\n{}",
+            running(jobs.len()),
+            lines.join("\n")
+        ),
+        next_step,
+    )
+}
+
+/// The URL of a job, or its number.
+fn name(job: &Job) -> String {
+    if job.url.is_empty() { format!("job {}", job.id) } else { shortened(job.url.clone(), MAX_TEXT) }
+}
+
+fn became(fate: &Fate) -> String {
+    match fate {
+        Fate::Kept => String::new(),
+        Fate::Retried(url) => {
+            format!(": was cancelled, and queued again as {}", shortened(url.clone(), MAX_TEXT))
+        }
+        Fate::HasLog => ": was not cancelled, because it has a log".to_owned(),
+        Fate::NotRetried { cancelled: false, error } => format!(": was not cancelled: {error}"),
+        Fate::NotRetried { cancelled: true, error } => {
+            format!(": was cancelled, but not queued again: {error}")
+        }
+    }
+}
+
+fn no_receipt(manager: &str, why: &NoReceipt) -> Explained {
+    let (code, why, next_step) = match why {
+        NoReceipt::NoToken => (
+            Code::InvalidConfig,
+            "the provider block has a `gitlab` object without a token".to_owned(),
+            "Set `gitlab.token` or `GRIT_GITLAB_TOKEN`, or remove the `gitlab` object.",
+        ),
+        NoReceipt::Invalid(attribute) => (
+            Code::InvalidConfig,
+            format!("`gitlab.{attribute}` of the provider block is invalid"),
+            "Correct its value.",
+        ),
+        NoReceipt::Upstream => (
+            Code::WrapperError,
+            "the host runs upstream's `gitlab-runner wrapper`, which does not report where its runner is registered".to_owned(),
+            "Use grit-wrapper on the host, or check the running jobs of the runner manager in GitLab.",
+        ),
+        NoReceipt::NotRegistered => (
+            Code::WrapperError,
+            "the wrapper does not report where its runner is registered: it is older than the provider, or cannot read the configuration of the \
+             runner"
+                .to_owned(),
+            "Check the running jobs of the runner manager in GitLab. Update the wrapper on the next host.",
+        ),
+        NoReceipt::OtherInstance { url, instance } => (
+            Code::InvalidConfig,
+            format!(
+                "its host reports that the runner is registered at {url:?}, and the provider sends the token only to {instance} (`gitlab.url`)"
+            ),
+            "If this is your GitLab instance, set `gitlab.url`. Runners of several instances need a provider block for each.",
+        ),
+        NoReceipt::NoId { sections } => (
+            Code::WrapperError,
+            format!(
+                "the configuration of the runner has no `id` in {}",
+                if *sections == 1 { "1 section".to_owned() } else { format!("{sections} sections") }
+            ),
+            "Set `id` in each `[[runners]]` section of `config.toml`: GitLab shows it on the page of the runner, and `gitlab-runner register` writes it.",
+        ),
+        NoReceipt::NoSystemId => (
+            Code::WrapperError,
+            "the wrapper cannot read `.runner_system_id` beside the configuration of the runner".to_owned(),
+            "Let the user of the wrapper read this file.",
+        ),
+        NoReceipt::Failed { instance, error } => (
+            match error {
+                GitlabError::Timeout(_) | GitlabError::Request(_) => Code::ConnectFailed,
+                error if error.is_refusal() => Code::Refused,
+                _ => Code::ConnectFailed,
+            },
+            format!("GitLab at {instance} was asked for the running jobs, and {error}"),
+            "Check the running jobs of the runner manager in GitLab, and `gitlab` in the provider block. The token needs the scope `read_api`, and its \
+             user must own the runner or be an administrator.",
+        ),
+        NoReceipt::Interrupted => (
+            Code::Interrupted,
+            "the wait was cancelled".to_owned(),
+            "Check the running jobs of the runner manager in GitLab.",
+        ),
+    };
+    Explained::new(
+        code,
+        format!("No receipt of GitLab for {manager}"),
+        format!(
+            "The runner of runner manager {manager:?} has exited, but GitLab has not confirmed that no job was lost: {why}."
+        ),
+        next_step,
+    )
+}

@@ -1,0 +1,286 @@
+//! The receipt of a drain: GitLab's own word that no job of the runner manager is left.
+//!
+//! GitLab can have assigned a job to a request that the runner cancelled, and a runner can fail to report the end of a job. GitLab lists such a job
+//! as running, after its runner has exited.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::{Registration, Snapshot},
+    gitlab::{Gitlab, GitlabError, Job},
+    log_key as key,
+};
+
+/// GitLab processes the last updates of the jobs within this time.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// At the end of a drain's time, one question has at least this time.
+const SHORTEST: Duration = Duration::from_secs(15);
+
+/// GitLab can assign a job to a request that the runner has cancelled, until it has handled the request. Before that, an empty list is no evidence.
+const HANDLED_AFTER: Duration = Duration::from_secs(5);
+
+/// More jobs are only named.
+const MAX_RETRIED: usize = 100;
+
+/// The pause between two questions: it doubles from the first to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What happens to a job that is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLostJobs {
+    Warn,
+    /// It is cancelled, and queued again.
+    Retry,
+}
+
+/// What GitLab says about the jobs of a runner manager whose runner has exited. Without both, it lists no running job.
+#[derive(Debug, Default)]
+pub struct Receipt {
+    /// The jobs that GitLab still lists as running, and what became of each.
+    pub lost: Vec<(Job, Fate)>,
+    /// Why there is no answer for the runner or for some of its sections.
+    pub missing: Vec<NoReceipt>,
+}
+
+impl Receipt {
+    pub(crate) fn is_empty_list(&self) -> bool {
+        self.lost.is_empty() && self.missing.is_empty()
+    }
+}
+
+impl From<NoReceipt> for Receipt {
+    fn from(why: NoReceipt) -> Self {
+        Self { lost: Vec::new(), missing: vec![why] }
+    }
+}
+
+/// What became of a lost job.
+#[derive(Debug)]
+pub enum Fate {
+    /// It stays as it is.
+    Kept,
+    /// It was cancelled and queued again as the job with this URL.
+    Retried(String),
+    /// It has a log, so that a runner runs it, or has run it.
+    HasLog,
+    /// GitLab refused to cancel it, or to queue it again.
+    NotRetried { cancelled: bool, error: GitlabError },
+}
+
+/// Why there is no receipt.
+#[derive(Debug)]
+pub enum NoReceipt {
+    /// The `gitlab` object of the provider block has no token.
+    NoToken,
+    /// This attribute of it became known in the apply, and is invalid.
+    Invalid(&'static str),
+    /// Upstream's wrapper does not report where its runner is registered.
+    Upstream,
+    /// The wrapper could not read the configuration of the runner, or is older.
+    NotRegistered,
+    /// The runner is registered at another instance, to which the token is not sent.
+    OtherInstance {
+        url: String,
+        instance: String,
+    },
+    /// The configuration has no id for this number of sections.
+    NoId {
+        sections: u32,
+    },
+    NoSystemId,
+    Failed {
+        instance: String,
+        error: GitlabError,
+    },
+    Interrupted,
+}
+
+/// Asks GitLab until it lists no running job of this manager, for at most a minute, or until `deadline`.
+pub(crate) async fn ask(
+    manager: &str,
+    gitlab: &Gitlab,
+    snapshot: &Snapshot,
+    on_lost_jobs: OnLostJobs,
+    deadline: Instant,
+    stop: &CancellationToken,
+) -> Receipt {
+    let (questions, mut missing) = questions(gitlab, snapshot);
+    let now = Instant::now();
+    let times = Times {
+        handled: if has_no_open_request(snapshot) { now } else { now + HANDLED_AFTER },
+        end: deadline.min(now + LIMIT).max(now + SHORTEST),
+    };
+    let answer = async {
+        if questions.is_empty() {
+            Ok(Vec::new())
+        } else {
+            until_empty(manager, gitlab, &questions, times).await
+        }
+    };
+    let jobs = tokio::select! {
+        () = stop.cancelled() => {
+            missing.push(NoReceipt::Interrupted);
+            Vec::new()
+        }
+        answer = answer => answer.unwrap_or_else(|error| {
+            missing.push(NoReceipt::Failed { instance: gitlab.instance().to_string(), error });
+            Vec::new()
+        }),
+    };
+    // A retry is completed also if Terraform stops.
+    Receipt { lost: fates(gitlab, jobs, on_lost_jobs).await, missing }
+}
+
+/// Whether the runner had no job request open at SIGQUIT.
+fn has_no_open_request(snapshot: &Snapshot) -> bool {
+    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+    drain.is_some_and(|drain| drain.open_requests == Some(0))
+}
+
+/// The runners to ask for, with the system id of this manager, and what cannot be asked.
+fn questions(gitlab: &Gitlab, snapshot: &Snapshot) -> (Vec<(u64, String)>, Vec<NoReceipt>) {
+    let (mut questions, mut missing) = (Vec::new(), Vec::new());
+    let Some(detail) = snapshot.detail.as_deref() else { return (questions, vec![NoReceipt::Upstream]) };
+    let instance = gitlab.instance();
+    for Registration { url, system_id, runner_ids, sections_without_id } in &detail.registrations {
+        if !instance.is_at(url) {
+            missing.push(NoReceipt::OtherInstance { url: url.clone(), instance: instance.to_string() });
+            continue;
+        }
+        if *sections_without_id > 0 {
+            missing.push(NoReceipt::NoId { sections: *sections_without_id });
+        }
+        match system_id {
+            Some(system_id) => questions.extend(runner_ids.iter().map(|id| (*id, system_id.clone()))),
+            // Without it, GitLab would list the jobs of other managers.
+            None => missing.push(NoReceipt::NoSystemId),
+        }
+    }
+    if questions.is_empty() && missing.is_empty() {
+        missing.push(NoReceipt::NotRegistered);
+    }
+    (questions, missing)
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    /// From then on, an empty list is final.
+    handled: Instant,
+    end: Instant,
+}
+
+/// The jobs that are left at the end. Fails with the last error if the last question had no answer.
+async fn until_empty(
+    manager: &str,
+    gitlab: &Gitlab,
+    questions: &[(u64, String)],
+    times: Times,
+) -> Result<Vec<Job>, GitlabError> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let asked = Instant::now();
+        let found = tokio::select! {
+            found = all(gitlab, questions) => found,
+            () = sleep_until(times.end) => Err(GitlabError::Timeout(LIMIT)),
+        };
+        let is_over = Instant::now() + pause >= times.end;
+        match found {
+            Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => return Ok(jobs),
+            Ok(jobs) => {
+                tracing::info!(
+                    { key::MANAGER } = manager,
+                    { key::LEFT } = jobs.len(),
+                    "waiting until GitLab lists no running job of this manager"
+                );
+            }
+            Err(error) if is_over || !error.is_transient() => return Err(error),
+            Err(error) => {
+                tracing::info!({ key::MANAGER } = manager, "waiting for the receipt from GitLab: {error}");
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn all(gitlab: &Gitlab, questions: &[(u64, String)]) -> Result<Vec<Job>, GitlabError> {
+    let mut jobs = Vec::new();
+    for (runner, system_id) in questions {
+        jobs.extend(gitlab.running_jobs(*runner, system_id).await?);
+    }
+    Ok(jobs)
+}
+
+async fn fates(gitlab: &Gitlab, jobs: Vec<Job>, on_lost_jobs: OnLostJobs) -> Vec<(Job, Fate)> {
+    let mut fates = Vec::new();
+    for job in jobs {
+        let fate = match on_lost_jobs {
+            OnLostJobs::Retry if fates.len() < MAX_RETRIED => retried(gitlab, &job).await,
+            OnLostJobs::Retry | OnLostJobs::Warn => Fate::Kept,
+        };
+        fates.push((job, fate));
+    }
+    fates
+}
+
+/// Two runner processes of one host can have the same system id, so that a job can be one of a process that runs. Such a job has a log.
+async fn retried(gitlab: &Gitlab, job: &Job) -> Fate {
+    let failed = |cancelled| move |error| Fate::NotRetried { cancelled, error };
+    let outcome = async {
+        if gitlab.has_log(job).await.map_err(failed(false))? {
+            return Ok(Fate::HasLog);
+        }
+        gitlab.cancel(job).await.map_err(failed(false))?;
+        gitlab.retry(job).await.map(|next| Fate::Retried(next.url)).map_err(failed(true))
+    };
+    outcome.await.unwrap_or_else(|fate| fate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{gitlab::Instance, transport::Secret};
+    use grit_proto::wrapper_v1 as v1;
+
+    fn registration(url: &str, ids: &[u64], system_id: Option<&str>, without_id: u32) -> v1::Registration {
+        v1::Registration {
+            url: url.to_owned(),
+            system_id: system_id.map(str::to_owned),
+            runner_ids: ids.to_vec(),
+            sections_without_id: without_id,
+        }
+    }
+
+    #[test]
+    fn token_is_for_the_configured_instance_only() {
+        let instance = Instance::parse("https://gitlab.example/sub/").unwrap();
+        let gitlab = Gitlab::new(instance, &Secret::new("t"), None).unwrap();
+        let of = |registrations: &[v1::Registration]| {
+            let status = v1::Status { registrations: registrations.to_vec(), ..v1::Status::default() };
+            let (questions, missing) = questions(&gitlab, &Snapshot::from(status));
+            (questions, format!("{missing:?}"))
+        };
+        let here = registration("https://GitLab.example:443", &[7, 8], Some("s_1"), 0);
+        let both = [(7, "s_1".to_owned()), (8, "s_1".to_owned())];
+        assert_eq!(of(std::slice::from_ref(&here)), (both.to_vec(), "[]".to_owned()));
+        for (other, why) in [
+            (registration("https://evil.example", &[9], Some("s_1"), 0), "[OtherInstance"),
+            (registration("http://gitlab.example", &[9], Some("s_1"), 0), "[OtherInstance"),
+            (registration("https://gitlab.example:8443", &[9], Some("s_1"), 0), "[OtherInstance"),
+            (registration("https://gitlab.example", &[9], None, 0), "[NoSystemId"),
+            (registration("https://gitlab.example", &[], Some("s_1"), 2), "[NoId { sections: 2 }"),
+        ] {
+            let (questions, missing) = of(&[here.clone(), other]);
+            assert_eq!(questions, both, "the others are asked");
+            assert!(missing.starts_with(why), "{missing}");
+        }
+        assert_eq!(of(&[]), (Vec::new(), "[NotRegistered]".to_owned()));
+        let upstream = Snapshot { detail: None, ..Snapshot::from(v1::Status::default()) };
+        assert!(matches!(questions(&gitlab, &upstream).1[..], [NoReceipt::Upstream]));
+    }
+}

@@ -1,0 +1,110 @@
+//! One request to GitLab over HTTP/1.1.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{
+    HeaderValue, Method, Request, StatusCode,
+    header::{ACCEPT, CONTENT_LENGTH, USER_AGENT},
+};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tokio::{task::spawn_blocking, time::timeout};
+use tokio_rustls::rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+
+use super::error::GitlabError;
+
+/// The maximum duration of a request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+
+/// Ten times larger than a page of jobs.
+const MAX_RESPONSE: usize = 8 << 20;
+
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("terraform-provider-grit/", env!("CARGO_PKG_VERSION")));
+
+/// A client without redirects and without proxies.
+pub(super) struct Https(Client<HttpsConnector<HttpConnector>, Empty<&'static [u8]>>);
+
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// GitLab's header `x-next-page`: empty on the last page.
+    pub(super) next_page: Option<String>,
+    /// GitLab's header `x-total`, which it does not send for a list that is limited to a system id.
+    pub(super) has_total: bool,
+    pub(super) body: Vec<u8>,
+}
+
+impl Https {
+    pub(super) async fn new(uses_tls: bool, ca_certificate: Option<&str>) -> Result<Self, GitlabError> {
+        let mut authorities = RootCertStore::empty();
+        if uses_tls {
+            // Reads files, which may be slow.
+            let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
+            let found = found.map_err(|_| GitlabError::NoAuthorities)?;
+            let (mut added, _unusable) = authorities.add_parsable_certificates(found.certs);
+            for certificate in certificates(ca_certificate.unwrap_or_default())? {
+                authorities.add(certificate).map_err(|error| GitlabError::Tls(error.to_string()))?;
+                added += 1;
+            }
+            if added == 0 {
+                return Err(GitlabError::NoAuthorities);
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| GitlabError::Tls(error.to_string()))?
+            .with_root_certificates(authorities)
+            .with_no_client_auth();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+    }
+
+    /// Sends one request. Dropping the future cancels it.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        url: &str,
+        token: &HeaderValue,
+    ) -> Result<Answer, GitlabError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header(USER_AGENT, AGENT)
+            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .header("private-token", token)
+            .header(CONTENT_LENGTH, 0)
+            .body(Empty::new())
+            .map_err(|error| GitlabError::request(&error))?;
+        let answer = async {
+            let answer = self.0.request(request).await.map_err(|error| GitlabError::request(&error))?;
+            let next_page = answer.headers().get("x-next-page");
+            let next_page = next_page.map(|page| String::from_utf8_lossy(page.as_bytes()).into_owned());
+            let has_total = answer.headers().contains_key("x-total");
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    GitlabError::TooLarge(MAX_RESPONSE)
+                } else {
+                    GitlabError::request(error.as_ref())
+                }
+            })?;
+            Ok(Answer { status, next_page, has_total, body: body.to_bytes().into() })
+        };
+        timeout(REQUEST_LIMIT, answer).await.map_err(|_| GitlabError::Timeout(REQUEST_LIMIT))?
+    }
+}
+
+/// The certificates of a text in PEM format. An error shows no part of the text.
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, GitlabError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    found.map_err(|_| GitlabError::Tls("a certificate is not valid PEM".to_owned()))
+}

@@ -1,0 +1,225 @@
+use std::{net::SocketAddr, sync::Mutex};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpListener,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring::default_provider, pki_types::PrivateKeyDer},
+};
+
+use super::*;
+
+const TOKEN: &str = "glpat-s3cret";
+
+/// A server with these responses, in order, and the heads of the requests that it has received.
+struct Server {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    async fn new(responses: Vec<String>) -> Self {
+        Self::with_tls(responses, None).await
+    }
+
+    async fn with_tls(responses: Vec<String>, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (requests, responses) =
+            (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(responses.into_iter())));
+        let received = Arc::clone(&requests);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (tls, received, responses) = (tls.clone(), Arc::clone(&received), Arc::clone(&responses));
+                tokio::spawn(async move {
+                    let next = || responses.lock().unwrap().next();
+                    match tls {
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, &received, next).await;
+                            }
+                        }
+                        None => serve(stream, &received, next).await,
+                    }
+                });
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn gitlab(&self) -> Gitlab {
+        gitlab(&format!("http://{}/sub/", self.address), None)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn gitlab(url: &str, ca_certificate: Option<String>) -> Gitlab {
+    Gitlab::new(Instance::parse(url).unwrap(), &Secret::new(TOKEN), ca_certificate).unwrap()
+}
+
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    received: &Mutex<Vec<String>>,
+    mut next: impl FnMut() -> Option<String>,
+) {
+    let mut head = Vec::new();
+    while let Ok(byte) = stream.read_u8().await {
+        head.push(byte);
+        if head.ends_with(b"\r\n\r\n") {
+            received.lock().unwrap().push(String::from_utf8(std::mem::take(&mut head)).unwrap());
+            let Some(response) = next() else { std::future::pending().await };
+            if stream.write_all(response.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn response(status: u16, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn job(id: u64) -> String {
+    format!(
+        r#"{{"id":{id},"status":"running","web_url":"https://g/-/jobs/{id}","project":{{"id":5}},"name":"x"}}"#
+    )
+}
+
+fn ids(jobs: &[Job]) -> Vec<u64> {
+    jobs.iter().map(|job| job.id).collect()
+}
+
+#[tokio::test]
+async fn all_pages_are_read_with_the_token() {
+    let server = Server::new(vec![
+        response(200, "x-next-page: 2\r\n", &format!("[{},{}]", job(1), job(2))),
+        response(200, "x-next-page: \r\n", &format!("[{}]", job(3))),
+    ])
+    .await;
+    let jobs = server.gitlab().running_jobs(7, "s_1").await.unwrap();
+    assert_eq!((ids(&jobs), jobs[0].url.as_str()), (vec![1, 2, 3], "https://g/-/jobs/1"));
+    let requests = server.requests();
+    let path = "GET /sub/api/v4/runners/7/jobs?status=running&system_id=s_1&order_by=id&per_page=100&page=2 ";
+    assert!(requests[1].starts_with(path), "{requests:?}");
+    for request in &requests {
+        assert!(request.contains(&format!("private-token: {TOKEN}\r\n")), "{request}");
+        assert!(request.contains("user-agent: terraform-provider-grit/"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn job_is_cancelled_and_retried() {
+    let server = Server::new(vec![
+        response(200, "", &format!("[{}]", job(1))),
+        response(200, "", ""),
+        response(201, "", &job(1)),
+        response(201, "", &job(2)),
+    ])
+    .await;
+    let gitlab = server.gitlab();
+    let jobs = gitlab.running_jobs(7, "s_1").await.unwrap();
+    assert!(!gitlab.has_log(&jobs[0]).await.unwrap());
+    gitlab.cancel(&jobs[0]).await.unwrap();
+    assert_eq!(gitlab.retry(&jobs[0]).await.unwrap().id, 2);
+    let requests = server.requests();
+    let lines: Vec<_> = requests.iter().skip(1).map(|head| head.lines().next().unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            "GET /sub/api/v4/projects/5/jobs/1/trace HTTP/1.1",
+            "POST /sub/api/v4/projects/5/jobs/1/cancel HTTP/1.1",
+            "POST /sub/api/v4/projects/5/jobs/1/retry HTTP/1.1"
+        ]
+    );
+}
+
+/// The target of a redirect could be anybody's.
+#[tokio::test]
+async fn redirect_is_not_followed() {
+    let other = Server::new(vec![response(200, "", "[]")]).await;
+    let location = format!("location: http://{}/?secret\r\n", other.address);
+    let server = Server::new(vec![response(302, &location, "")]).await;
+    let error = server.gitlab().running_jobs(7, "s_1").await.unwrap_err();
+    assert!(error.to_string().contains("302 (a redirect"), "{error}");
+    assert!(!error.is_transient() && other.requests().is_empty());
+}
+
+#[tokio::test]
+async fn failures_are_named_without_the_token() {
+    let large = "x".repeat(9 << 20);
+    for (answer, text, is_transient) in [
+        (response(401, "", "{}"), "401 (the token is invalid", false),
+        (response(403, "", "{}"), "403 (the token's user or scope", false),
+        (response(404, "", "{}"), "404 (the token's user cannot see it", false),
+        (response(429, "", ""), "429", true),
+        (response(502, "", ""), "502", true),
+        (response(200, "x-total: 7\r\n", "[]"), "too old to list the jobs of one runner manager", false),
+        (response(200, "", "<html>"), "not one of GitLab's API", false),
+        (response(200, "", &large), "larger than 8 MiB", false),
+        ("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nx".to_owned(), "", true),
+    ] {
+        let server = Server::new(vec![answer.clone()]).await;
+        let asked = server.gitlab();
+        let request = asked.running_jobs(7, "s_1");
+        let limited = tokio::time::timeout(std::time::Duration::from_secs(20), request).await;
+        let error = limited.unwrap().unwrap_err();
+        let shown = format!("{error} {error:?} {asked:?}");
+        assert!(shown.contains(text) && !shown.contains("s3cret"), "{shown}");
+        assert_eq!(error.is_transient(), is_transient, "{shown}");
+    }
+    // Nothing listens there.
+    let error = gitlab("http://127.0.0.1:1", None).running_jobs(7, "s_1").await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn endless_pages_end() {
+    let page = response(200, "x-next-page: 2\r\n", "[]");
+    let server = Server::new(vec![page; MAX_PAGES + 1]).await;
+    let error = server.gitlab().running_jobs(7, "s_1").await.unwrap_err();
+    assert!(matches!(error, GitlabError::TooManyJobs));
+    assert_eq!(server.requests().len(), MAX_PAGES);
+}
+
+#[tokio::test]
+async fn certificate_of_an_authority_is_trusted_only_if_configured() {
+    let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = key.cert.der().clone();
+    let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], private)
+        .unwrap();
+    let tls = TlsAcceptor::from(Arc::new(config));
+    let server = Server::with_tls(vec![response(200, "", "[]")], Some(tls)).await;
+    let url = format!("https://localhost:{}", server.address.port());
+    let trusted = gitlab(&url, Some(key.cert.pem()));
+    assert_eq!(trusted.running_jobs(7, "s_1").await.unwrap(), []);
+    let error = gitlab(&url, None).running_jobs(7, "s_1").await.unwrap_err().to_string();
+    let no_authorities = error.contains("no CA certificates");
+    assert!(no_authorities || error.contains("certificate"), "{error}");
+}
+
+#[test]
+fn instance_is_compared_by_scheme_host_and_port() {
+    let instance = Instance::parse("https://GitLab.example:443/sub/").unwrap();
+    assert_eq!(instance.to_string(), "https://gitlab.example/sub");
+    assert!(instance.is_at("https://gitlab.example") && instance.is_at("https://gitlab.example:443"));
+    for other in
+        ["http://gitlab.example", "https://gitlab.example.evil", "https://gitlab.example:8443", "", "x"]
+    {
+        assert!(!instance.is_at(other), "{other}");
+    }
+    for invalid in
+        ["", "gitlab.example", "ftp://g", "https://u@g", "https://g/?q", "https://g/#f", "https://"]
+    {
+        assert_eq!(Instance::parse(invalid), None, "{invalid}");
+    }
+}
