@@ -10,6 +10,7 @@ mod chart;
 mod connect;
 pub mod crowd;
 mod distance;
+mod drain_start;
 mod fanout;
 mod growth;
 mod instructions;
@@ -81,6 +82,11 @@ const ALL: &[Bench] = &[
         run: week::run,
     },
     Bench { name: "peers", about: "grit-wrapper beside runit, s6, supervisord and systemd", run: peers::run },
+    Bench {
+        name: "drain-start",
+        about: "drains that lose a job at their start, and how long they wait for a gap between job requests",
+        run: drain_start::run,
+    },
     Bench {
         name: "rollout",
         about: "one apply that replaces 1 to 64 managers, by phase, beside what no tool can avoid",
@@ -194,13 +200,13 @@ pub fn run(
 
 /// Names and purposes, for `--help`.
 pub fn list() -> String {
-    ALL.iter().map(|bench| format!("  {:<10} {}\n", bench.name, bench.about)).collect()
+    ALL.iter().map(|bench| format!("  {:<12} {}\n", bench.name, bench.about)).collect()
 }
 
 /// The header of the table of [`line()`]s.
 pub fn head() -> String {
     format!(
-        "{:<8} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {}",
+        "{:<12} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {}",
         "bench", "row", "median", "unit", "ratio", "against", "budget", "met"
     )
 }
@@ -215,7 +221,7 @@ pub fn line(row: &Row) -> String {
         None => "",
     };
     format!(
-        "{:<8} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {met}",
+        "{:<12} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {met}",
         row.bench,
         row.row,
         number(Some(row.median).filter(|value| !value.is_nan()), 3),
