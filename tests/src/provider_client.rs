@@ -163,7 +163,7 @@ impl SshOptions {
             "proxy_command": proxy_command,
             "ssh_command": ssh_command,
         });
-        json!({ "ssh": ssh, "retry": null, "max_parallel": self.max_handshakes })
+        json!({ "ssh": ssh, "gitlab": null, "retry": null, "max_parallel": self.max_handshakes })
     }
 }
 
