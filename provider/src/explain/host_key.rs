@@ -22,8 +22,9 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
             "Unknown host key",
             format!("{presented}. No key is known for this host. Sources searched: {}.", listed(searched)),
             format!(
-                "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`, or the \
-                 console log of the first boot). If they are equal, set `host_key` of {}, or add this line to a known_hosts source:{}\n\n{GUIDE}",
+                "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf {}`, or the console log of the first boot). If they \
+                 are equal, set `host_key` of {}, or add this line to a known_hosts source:{}\n\n{GUIDE}",
+                file_of(key_type),
                 match route.hop {
                     Some(hop) => format!("jump host {hop} in `ssh.proxy_jump`"),
                     None => "the runner manager".to_owned(),
@@ -68,6 +69,16 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
     Explained::new(Code::Refused, summary, happened, next)
 }
 
+/// The file of a host key with sshd's default settings.
+fn file_of(key_type: &str) -> &'static str {
+    match key_type {
+        "ssh-ed25519" => "/etc/ssh/ssh_host_ed25519_key.pub",
+        "ssh-rsa" => "/etc/ssh/ssh_host_rsa_key.pub",
+        name if name.starts_with("ecdsa-sha2-") => "/etc/ssh/ssh_host_ecdsa_key.pub",
+        _ => "KEY.pub",
+    }
+}
+
 /// The next step for a replaced host: change the attribute that contains the old key, or the known_hosts line.
 fn replaced(expected: &[ExpectedKey], line: &str) -> String {
     let attributes: Vec<_> =
@@ -83,4 +94,34 @@ fn replaced(expected: &[ExpectedKey], line: &str) -> String {
 
 fn listed(sources: &[String]) -> String {
     if sources.is_empty() { "none".to_owned() } else { sources.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::ConnectionMethod;
+
+    #[test]
+    fn unknown_key_names_file_of_its_type() {
+        for (key_type, file) in [
+            ("ssh-ed25519", "/etc/ssh/ssh_host_ed25519_key.pub"),
+            ("ecdsa-sha2-nistp256", "/etc/ssh/ssh_host_ecdsa_key.pub"),
+            ("ecdsa-sha2-nistp521", "/etc/ssh/ssh_host_ecdsa_key.pub"),
+            ("ssh-rsa", "/etc/ssh/ssh_host_rsa_key.pub"),
+            ("ssh-ed448", "KEY.pub"),
+        ] {
+            let refusal = HostKeyRefusal {
+                verdict: HostKeyVerdict::Unknown,
+                key_type: key_type.to_owned(),
+                fingerprint: "SHA256:x".to_owned(),
+                expected: Vec::new(),
+                line: "h KEY".to_owned(),
+                searched: Vec::new(),
+                problem: None,
+            };
+            let explained = host_key(&Route::example(ConnectionMethod::Direct), &refusal);
+            let command = format!("(`ssh-keygen -lf {file}`,");
+            assert!(explained.next_step.contains(&command), "{key_type}: {}", explained.next_step);
+        }
+    }
 }
