@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     // What a session needs besides: values, limits and errors.
     &[
         "transport/address.rs",
+        "transport/credential_facts.rs",
         "transport/error.rs",
         "transport/handshakes.rs",
         "transport/limits.rs",

@@ -55,8 +55,9 @@ fn unreadable(path: &Path, problem: &str) -> String {
 fn key_problem(error: &KeyError) -> String {
     match error {
         KeyError::Unusable { format, problem, .. } => format!("the key ({format}) cannot be used: {problem}"),
-        KeyError::TooCostly { asked, limit, .. } => format!(
-            "the KDF cost of the key ({asked}) exceeds the limit ({limit}); re-encrypt it with `ssh-keygen -p -a 100 -f FILE`"
+        KeyError::TooCostly { asked, limit, program, .. } => format!(
+            "the KDF cost of the key ({asked}) exceeds the limit ({limit}); re-encrypt it with `{}`",
+            program.encrypt()
         ),
         error => error.to_string(),
     }

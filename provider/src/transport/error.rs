@@ -4,6 +4,7 @@ use std::{fmt, io, time::Duration};
 
 use crate::transport::{
     address::{HostPort, WrapperAddress},
+    credential_facts::KeyProgram,
     settings::ConnectionMethod,
     user_files,
 };
@@ -286,14 +287,14 @@ pub enum KeyError {
     #[error("the key of {source_name} is encrypted, and no passphrase is configured")]
     NoPassphrase { source_name: String },
     #[error("the passphrase for the key of {source_name} is wrong")]
-    WrongPassphrase { source_name: String },
+    WrongPassphrase { source_name: String, program: KeyProgram },
     /// The key derivation takes more time or memory than the provider allows.
     #[error("the KDF cost of the key of {source_name} ({asked}) exceeds the limit ({limit})")]
-    TooCostly { source_name: String, asked: String, limit: String },
+    TooCostly { source_name: String, asked: String, limit: String, program: KeyProgram },
     #[error("the certificate {source_name} cannot be used: {problem}")]
     Certificate { source_name: String, problem: String },
     #[error("the key of {source_name} ({format}) cannot be used: {problem}")]
-    Unusable { source_name: String, format: String, problem: String },
+    Unusable { source_name: String, format: String, problem: String, program: KeyProgram },
 }
 
 /// The attribute that a value comes from.

@@ -15,6 +15,7 @@ mod address;
 pub(crate) mod check;
 mod command;
 mod connector;
+mod credential_facts;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -38,6 +39,8 @@ pub(crate) mod user_files;
 pub(crate) use address::{AddressError, SSH_PORT};
 pub use address::{HostPort, WrapperAddress};
 pub(crate) use connector::Connector;
+#[cfg(test)]
+pub(crate) use credential_facts::KeyProgram;
 #[cfg(test)]
 pub(crate) use error::InvalidOption;
 pub(crate) use error::{

@@ -4,8 +4,8 @@ mod block;
 mod cost;
 mod short_scalar;
 
-use crate::transport::{error::KeyError, secret::Secret};
-use block::{Block, looks_like_base64};
+use crate::transport::{credential_facts::KeyProgram, error::KeyError, secret::Secret};
+use block::{Block, Format, looks_like_base64};
 pub(crate) use cost::KdfLimits;
 use std::{fmt, sync::Arc};
 
@@ -64,10 +64,12 @@ pub(crate) fn load_within(
     let text = repair(text.expose());
     let block = Block::of(&text);
     let source_name = || source.to_owned();
+    let program = if block.format == Format::Putty { KeyProgram::Puttygen } else { KeyProgram::SshKeygen };
     let unusable = |problem: &str| KeyError::Unusable {
         source_name: source_name(),
         format: block.format.to_string(),
         problem: problem.to_owned(),
+        program,
     };
     // The decoder's error could contain a part of the key.
     let damaged = || unusable("the key text is damaged or incomplete");
@@ -85,7 +87,7 @@ pub(crate) fn load_within(
         cost::check(&block, limits).map_err(|objection| match objection {
             KdfProblem::Damaged => damaged(),
             KdfProblem::TooCostly { asked, limit } => {
-                KeyError::TooCostly { source_name: source_name(), asked, limit }
+                KeyError::TooCostly { source_name: source_name(), asked, limit, program }
             }
         })?;
     }
@@ -103,11 +105,12 @@ pub(crate) fn load_within(
         Ok(key) => Ok(PrivateKey(Arc::new(key))),
         Err(keys::Error::KeyIsEncrypted) => Err(KeyError::NoPassphrase { source_name: source_name() }),
         Err(error) if encrypted && block.format.fails_by_passphrase(&error) => {
-            Err(KeyError::WrongPassphrase { source_name: source_name() })
+            Err(KeyError::WrongPassphrase { source_name: source_name(), program })
         }
-        Err(_) if encrypted => Err(unusable(
-            "its encryption is not supported, or the passphrase is wrong; `ssh-keygen -p -f KEY` converts the key to the OpenSSH format",
-        )),
+        Err(_) if encrypted => Err(unusable(&format!(
+            "its encryption is not supported, or the passphrase is wrong; `{}` converts the key to the OpenSSH format",
+            program.convert()
+        ))),
         Err(_) => Err(damaged()),
     }
 }

@@ -67,6 +67,39 @@ fn ssh_keygen_formats_are_loaded() {
     }
 }
 
+/// Made with `puttygen -t ed25519 --ppk-param memory=64,passes=1,parallelism=1` and the passphrase "geheim".
+const PUTTY: &str = "\
+PuTTY-User-Key-File-3: ssh-ed25519
+Encryption: aes256-cbc
+Comment: test
+Public-Lines: 2
+AAAAC3NzaC1lZDI1NTE5AAAAILIPJx16bbLpCFfh26DUg041EvCSCl/WYH/W2K2L
+wi4Q
+Key-Derivation: Argon2id
+Argon2-Memory: 64
+Argon2-Passes: 1
+Argon2-Parallelism: 1
+Argon2-Salt: 4f84aff8865817b65155533a88b03aa3
+Private-Lines: 1
+LXKZhaM7y83p9rlaRCcgjSMHbCAUxEYIcHjaXaPygdJT08OpE97v7KPWB2WI8WNm
+Private-MAC: 492a0ebc938c8ad8d0d5258ca12333133fa477d9ff687b17f64d08d485208ddf
+";
+
+/// `ssh-keygen` cannot read a key of PuTTY.
+#[test]
+fn putty_key_error_names_puttygen() {
+    let fingerprint = "SHA256:Y0S6frds9GtNdK6+JiuUeGJJwP2cMEC/WBUX2vwjmsk";
+    assert_eq!(loaded(PUTTY, Some("geheim")), Ok(fingerprint.to_owned()));
+    let error = loaded(PUTTY, Some("falsch")).unwrap_err();
+    assert!(matches!(error, KeyError::WrongPassphrase { program: KeyProgram::Puttygen, .. }), "{error:?}");
+    let costly = PUTTY.replace("Argon2-Memory: 64", "Argon2-Memory: 999999999");
+    let error = loaded(&costly, None).unwrap_err();
+    assert!(matches!(error, KeyError::TooCostly { program: KeyProgram::Puttygen, .. }), "{error:?}");
+    let damaged = PUTTY.replace("aes256-cbc", "none");
+    let error = loaded(&damaged, None).unwrap_err();
+    assert!(matches!(error, KeyError::Unusable { program: KeyProgram::Puttygen, .. }), "{error:?}");
+}
+
 /// The error for an unreadable key names its format and the next step, and never contains the text.
 #[test]
 fn unusable_key_error_names_format_and_fix() {
