@@ -9,7 +9,7 @@ use block::{Block, Format, looks_like_base64};
 pub(crate) use cost::KdfLimits;
 use std::{fmt, sync::Arc};
 
-use russh::keys::{self, Certificate, HashAlg, decode_secret_key};
+use russh::keys::{self, Algorithm, Certificate, HashAlg, decode_secret_key};
 use zeroize::Zeroizing;
 
 use cost::KdfProblem;
@@ -102,7 +102,9 @@ pub(crate) fn load_within(
         return Ok(PrivateKey(Arc::new(key)));
     }
     match decoded {
-        Ok(key) => Ok(PrivateKey(Arc::new(key))),
+        Ok(key) if is_supported(&key.algorithm()) => Ok(PrivateKey(Arc::new(key))),
+        Ok(key) => Err(unusable(&not_supported(key.algorithm().as_str()))),
+        Err(keys::Error::UnknownAlgorithm(oid)) => Err(unusable(&not_supported(name_of(&oid.to_string())))),
         Err(keys::Error::KeyIsEncrypted) => Err(KeyError::NoPassphrase { source_name: source_name() }),
         Err(error) if encrypted && block.format.fails_by_passphrase(&error) => {
             Err(KeyError::WrongPassphrase { source_name: source_name(), program })
@@ -112,6 +114,30 @@ pub(crate) fn load_within(
             program.convert()
         ))),
         Err(_) => Err(damaged()),
+    }
+}
+
+/// Kinds of keys that can log in without a device: not DSA, and not the keys of security keys.
+fn is_supported(algorithm: &Algorithm) -> bool {
+    matches!(algorithm, Algorithm::Ed25519 | Algorithm::Ecdsa { .. } | Algorithm::Rsa { .. })
+}
+
+fn not_supported(kind: &str) -> String {
+    format!(
+        "keys of the kind {kind} are not supported; use an Ed25519, ECDSA (P-256, P-384, P-521) or RSA key, or a key in an agent"
+    )
+}
+
+/// The usual name of an algorithm or a curve that SSH does not use.
+fn name_of(oid: &str) -> &str {
+    match oid {
+        "1.3.132.0.33" => "ECDSA P-224",
+        "1.3.132.0.10" => "ECDSA secp256k1",
+        "1.2.840.10040.4.1" => "DSA",
+        "1.2.840.113549.1.1.10" => "RSA-PSS",
+        "1.3.101.110" => "X25519",
+        "1.3.101.113" => "Ed448",
+        oid => oid,
     }
 }
 

@@ -74,6 +74,9 @@ pub(super) enum Format {
     Putty,
     PublicKey,
     Path,
+    Empty,
+    Base64,
+    WithoutLabel,
     Other,
 }
 
@@ -88,18 +91,32 @@ impl Format {
     ];
 
     fn without_label(text: &str) -> Self {
-        if text.starts_with("PuTTY-User-Key-File-") {
+        let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
+        if text.is_empty() {
+            Self::Empty
+        } else if begins_with(&["PuTTY-User-Key-File-"]) {
             Self::Putty
-        } else if text.contains("-----BEGIN PUBLIC KEY-----")
-            || text.starts_with("ssh-")
-            || text.starts_with("ecdsa-")
-        {
+        } else if text.contains("-----BEGIN PUBLIC KEY-----") || begins_with(&["ssh-", "ecdsa-", "sk-"]) {
             Self::PublicKey
+        } else if let Some(encoded) = Self::encoded(text) {
+            encoded
         } else if !text.trim().contains('\n') && text.starts_with(['/', '~', '.']) && text.len() < 4096 {
             Self::Path
         } else {
             Self::Other
         }
+    }
+
+    /// A text in base64 whose content is a key file, or a key.
+    fn encoded(text: &str) -> Option<Self> {
+        let base64 = Zeroizing::new(text.split_whitespace().collect::<String>());
+        let content = Zeroizing::new(STANDARD.decode(base64.as_bytes()).ok()?);
+        if content.starts_with(b"-----BEGIN ") || content.starts_with(b"PuTTY-User-Key-File-") {
+            return Some(Self::Base64);
+        }
+        // A key in DER is a sequence.
+        let is_der = content.len() > 40 && content.first() == Some(&0x30);
+        (is_der || content.starts_with(b"openssh-key-v1")).then_some(Self::WithoutLabel)
     }
 
     /// Why a format is not supported.
@@ -109,7 +126,12 @@ impl Format {
             Self::Path => {
                 Some("it looks like a file path; set private_key_path, or read the file with file()")
             }
-            Self::Other => Some("its format is not supported; the text must begin with -----BEGIN …-----"),
+            Self::Empty => Some("it is empty"),
+            Self::Base64 => Some("it is a key file in base64; decode it, for example with base64decode()"),
+            Self::WithoutLabel => Some("its first line is missing: -----BEGIN …-----"),
+            Self::Other => Some(
+                "its format is not supported; the text of a private key begins with -----BEGIN …-----, or is a PuTTY key",
+            ),
             _ => None,
         }
     }
@@ -140,6 +162,9 @@ impl fmt::Display for Format {
             Self::Putty => "PuTTY",
             Self::PublicKey => "a public key",
             Self::Path => "a path",
+            Self::Empty => "no text",
+            Self::Base64 => "base64",
+            Self::WithoutLabel => "incomplete PEM",
             Self::Other => "unknown format",
         })
     }

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod kinds;
+
 fn generate(dir: &Path, name: &str, args: &[&str]) -> String {
     let path = dir.join(name);
     let output = Command::new("ssh-keygen").args(["-q", "-f"]).arg(&path).args(args).output().unwrap();
@@ -110,9 +112,26 @@ fn unusable_key_error_names_format_and_fix() {
         let error = loaded(&text, passphrase).unwrap_err().to_string();
         assert!(error.contains("ssh-keygen -p") || error.contains("passphrase"), "{error}");
     }
+    let (encoded, no_label) = {
+        let pem = generate(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
+        let lines: Vec<&str> = pem.lines().filter(|line| !line.starts_with("---")).collect();
+        (STANDARD.encode(&pem), lines.join("\n"))
+    };
+    let pkcs8 = openssl(dir.path(), &["genpkey", "-algorithm", "ed25519"]);
+    let der = pkcs8.lines().nth(1).unwrap();
+    let wrapped: Vec<&str> = encoded.as_bytes().chunks(76).map(|it| str::from_utf8(it).unwrap()).collect();
     for (text, words) in [
-        ("", "unknown format"),
+        ("", "it is empty"),
+        (" \n\n", "it is empty"),
+        (encoded.as_str(), "base64decode()"),
+        (&wrapped.join("\n"), "base64decode()"),
+        (&STANDARD.encode(PUTTY), "base64decode()"),
+        (&no_label, "its first line is missing"),
+        (der, "its first line is missing"),
+        ("hello", "unknown format"),
+        ("c2VjcmV0", "unknown format"),
         ("ssh-ed25519 AAAA", "a public key"),
+        ("sk-ssh-ed25519@openssh.com AAAA", "a public key"),
         ("~/.ssh/id_ed25519", "private_key_path"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n", "OpenSSH"),
     ] {
