@@ -142,7 +142,8 @@ impl RunnerManagerArgs {
             wrapper_address,
             hops: known.ssh.hops(&login),
             login,
-            host_key: set(&self.host_key),
+            // Not as null if it is empty: that is an error of the connection.
+            host_key: self.host_key.as_ref_option().cloned(),
         };
         Ok(WrapperClient::new(known.connector.clone(), target))
     }

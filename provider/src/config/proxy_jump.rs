@@ -24,7 +24,7 @@ pub(crate) struct HopArgs {
     private_key_path: Value<String>,
     pub(super) passphrase: Value<String>,
     pub(super) certificate_path: Value<String>,
-    host_key: Value<String>,
+    pub(super) host_key: Value<String>,
 }
 
 impl HopArgs {
@@ -51,8 +51,8 @@ impl HopArgs {
         check_keys(keys, path, home, diags);
         let of_key = [("certificate_path", &self.certificate_path), ("passphrase", &self.passphrase)];
         check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
-        if let Some(keys) = set(&self.host_key)
-            && let Err(problem) = check::host_keys(&keys)
+        if let Value::Value(keys) = &self.host_key
+            && let Err(problem) = check::host_keys(keys)
         {
             invalid(at("host_key"), &problem, diags);
         }
@@ -86,7 +86,7 @@ impl HopArgs {
                 username: set(&self.username).or_else(|| login.username.clone()),
                 credentials: own.or_else(|| login.credentials.clone()),
             },
-            host_key: set(&self.host_key),
+            host_key: self.host_key.as_ref_option().cloned(),
         }
     }
 }

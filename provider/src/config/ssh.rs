@@ -152,8 +152,8 @@ impl SshArgs {
             ("host_ca", &self.host_ca, check::host_authority),
         ] {
             for (index, element) in (0i64..).zip(list.iter().flatten()) {
-                if let Some(text) = set(element)
-                    && let Err(problem) = check(&text)
+                if let Value::Value(text) = element
+                    && let Err(problem) = check(text)
                 {
                     invalid(at(name).index(index), &problem, diags);
                 }
@@ -259,9 +259,7 @@ impl SshArgs {
         if let Some(path) = self.path(&self.known_hosts_path) {
             return vec![path];
         }
-        let is_key = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
-        let pins = self.host_keys.iter().flatten().filter_map(set).any(|text| text.lines().any(is_key));
-        if pins || self.names_trust() {
+        if self.host_keys.iter().flatten().any(|text| set(text).is_some()) || self.names_trust() {
             return Vec::new();
         }
         KNOWN_HOSTS_FILES.iter().map(|path| expand(path.as_ref(), self.home.as_deref())).collect()

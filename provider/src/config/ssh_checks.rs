@@ -20,8 +20,9 @@ pub(super) fn check_keys(
     if set(text).is_some() && set(file).is_some() {
         values::conflicting_keys(path).error(at("private_key_path"), diags);
     }
-    if let Some(text) = set(text)
-        && let Err(problem) = check::private_key(&Secret::new(text))
+    // An empty text is an error: `tls_private_key` has one for a key that OpenSSH does not support.
+    if let Value::Value(text) = text
+        && let Err(problem) = check::private_key(&Secret::new(text.clone()))
     {
         invalid(at("private_key"), &problem, diags);
     }

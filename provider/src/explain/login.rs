@@ -57,7 +57,9 @@ pub(super) fn bad_key(key: &KeyError) -> Explained {
             "`ssh-keygen -Lf CERTIFICATE` shows the certificate, and `ssh-keygen -lf KEY` shows the key."
                 .to_owned()
         }
-        KeyError::Unusable { program, .. } => format!("`{}` shows whether the key can be read.", program.read()),
+        KeyError::Unusable { program, .. } => {
+            format!("`{}` shows whether the key can be read.", program.read())
+        }
     };
     Explained::new(Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next)
 }

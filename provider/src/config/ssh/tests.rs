@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::manager::RunnerManagerArgs;
 use crate::schema::is_known;
 
 /// `ssh.proxy_jump[0].host_key`.
@@ -141,7 +142,6 @@ fn empty_string_attribute_counts_as_null() {
     assert!(made.success());
     let args = SshArgs {
         username: empty(),
-        private_key: empty(),
         private_key_path: value(path.to_str().unwrap()),
         passphrase: empty(),
         certificate_path: empty(),
@@ -156,6 +156,42 @@ fn empty_string_attribute_counts_as_null() {
     let credentials = login.credentials.unwrap();
     assert!(login.username.is_none() && credentials.passphrase.is_none());
     assert!(matches!(credentials.private_key, Some(KeySource::File(..))));
+}
+
+/// Without this error, `host_key = ""` would accept any key that another source accepts.
+#[test]
+fn empty_key_attribute_is_an_error() {
+    let list = |text: &str| Value::Value(vec![Value::Value(text.to_owned())]);
+    for text in ["", " \n", "# later\n"] {
+        let value = || Value::Value(text.to_owned());
+        let mut hop = HopArgs::default();
+        hop.address = Value::Value("bastion".to_owned());
+        (hop.private_key, hop.host_key) = (value(), value());
+        let args = SshArgs {
+            private_key: value(),
+            host_keys: list(text),
+            host_ca: list(text),
+            proxy_jump: Value::Value(vec![Value::Value(hop)]),
+            ..SshArgs::default()
+        };
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), &mut diags);
+        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+        let wanted = [
+            "ssh.proxy_jump[0].private_key",
+            "ssh.proxy_jump[0].host_key",
+            "ssh.private_key",
+            "ssh.host_keys[0]",
+            "ssh.host_ca[0]",
+        ];
+        assert_eq!(paths, wanted.map(path_of), "{text:?}");
+
+        let manager = RunnerManagerArgs { host_key: value(), ..RunnerManagerArgs::default() };
+        let mut diags = Diagnostics::default();
+        manager.check(&AttributePath::new("runner_manager"), &mut diags);
+        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+        assert!(paths.contains(&path_of("runner_manager.host_key")), "{text:?}: {paths:?}");
+    }
 }
 
 #[test]
@@ -180,7 +216,6 @@ fn default_known_hosts_files_are_used_only_without_others() {
         ("nothing", silent(), usual),
         ("text", SshArgs { known_hosts: value("h ssh-ed25519 AAAA"), ..silent() }, none),
         ("pins", SshArgs { host_keys: list(KEY), ..silent() }, none),
-        ("pins that are none", SshArgs { host_keys: list("\n# later\n"), ..silent() }, usual),
         ("an authority", SshArgs { host_ca: list(KEY), ..silent() }, none),
         ("anything goes", SshArgs { insecure_ignore_host_key: Value::Value(true), ..silent() }, none),
         (

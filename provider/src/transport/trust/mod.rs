@@ -68,16 +68,14 @@ impl HostTrust {
             ..Self::default()
         };
         if let Some(Pinned { attribute, keys }) = pinned {
-            trust.pins(attribute, keys.lines())?;
-        }
-        if !trust.known.is_empty() {
+            trust.pins(attribute, keys)?;
             // A pinned key replaces the other sources, except for revoked keys.
             trust.accept_any = false;
             trust.revoked = Self::gather(sources, None, host)?.revoked;
             return Ok(trust);
         }
         for (index, text) in sources.host_keys.iter().enumerate() {
-            trust.pins(&Attribute::SshElement("host_keys", index), text.lines())?;
+            trust.pins(&Attribute::SshElement("host_keys", index), text)?;
         }
         for (index, text) in sources.host_ca.iter().enumerate() {
             let attribute = Attribute::SshElement("host_ca", index);
@@ -195,20 +193,11 @@ impl HostTrust {
         })
     }
 
-    fn pins<'a>(
-        &mut self,
-        attribute: &Attribute,
-        lines: impl Iterator<Item = &'a str>,
-    ) -> Result<(), InvalidOption> {
-        let source = attribute.to_string();
-        for line in lines.filter_map(significant) {
-            let pin =
-                line.parse().map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
-            self.known.push(KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) });
-            if self.searched.last() != Some(&source) {
-                self.searched.push(source.clone());
-            }
-        }
+    fn pins(&mut self, attribute: &Attribute, text: &str) -> Result<(), InvalidOption> {
+        let pins = pins(text).map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
+        let known = |pin| KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) };
+        self.known.extend(pins.into_iter().map(known));
+        self.searched.push(attribute.to_string());
         Ok(())
     }
 
@@ -254,8 +243,17 @@ fn significant(line: &str) -> Option<&str> {
     Some(line.trim()).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
+/// The pinned keys of an attribute, at least one: without a key, any key of another source would be accepted.
+fn pins(text: &str) -> Result<Vec<Pin>, String> {
+    let pins: Vec<Pin> = text.lines().filter_map(significant).map(str::parse).collect::<Result<_, _>>()?;
+    if pins.is_empty() {
+        return Err("it contains no host key; set a key, or null".to_owned());
+    }
+    Ok(pins)
+}
+
 pub(crate) fn check_pins(text: &str) -> Result<(), String> {
-    text.lines().filter_map(significant).try_for_each(|line| line.parse::<Pin>().map(drop))
+    pins(text).map(drop)
 }
 
 pub(crate) fn check_known_hosts(text: &str) -> Result<(), String> {
