@@ -56,7 +56,9 @@ fn of_transport(error: &TransportError) -> Explained {
         Cause::Agent { socket, problem } => login::agent(socket, problem),
         Cause::AgentSilent { socket, limit } => login::agent_timed_out(socket, *limit),
         Cause::HostKey(refusal) => host_key(route, refusal),
-        Cause::AuthRefused { offered, remaining } => login::refused(route, offered, remaining),
+        Cause::AuthRefused { offered, not_offered, remaining } => {
+            login::refused(route, offered, *not_offered, remaining)
+        }
         Cause::TooManyAttempts => login::too_many_attempts(route),
         Cause::MoreFactors { wanted } => login::more_factors(route, wanted),
         Cause::ChannelRefused { reason, text } => channel::refused(route, *reason, text),

@@ -83,13 +83,25 @@ pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Explained {
     )
 }
 
-pub(super) fn refused(route: &Route, offered: &[String], remaining: &[String]) -> Explained {
+pub(super) fn refused(
+    route: &Route,
+    offered: &[String],
+    not_offered: usize,
+    remaining: &[String],
+) -> Explained {
     let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
     let mut happened =
         format!("{} rejected the login of {}. Keys offered: {offered}.", server(route), user(route));
-    let next = if remaining.iter().any(|method| method == "publickey") {
-        "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys. The log of the SSH server shows \
-         the cause. Not retried: repeated failures can lock the account."
+    let mut next = String::new();
+    if remaining.iter().any(|method| method == "publickey") {
+        if not_offered > 0 {
+            happened.push_str(&format!(" {not_offered} more keys of the agent were not offered."));
+            next.push_str("If one of the other keys is the right one, select it with `ssh.agent.identity`. ");
+        }
+        next.push_str(
+            "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys. The log of the SSH server \
+             shows the cause. Not retried: repeated failures can lock the account.",
+        );
     } else {
         if remaining.is_empty() {
             happened.push_str(" The server offers no authentication method that this provider supports.");
@@ -99,8 +111,8 @@ pub(super) fn refused(route: &Route, offered: &[String], remaining: &[String]) -
                 remaining.join(", ")
             ));
         }
-        "Allow `PubkeyAuthentication` for this user in the server's sshd_config."
-    };
+        next.push_str("Allow `PubkeyAuthentication` for this user in the server's sshd_config.");
+    }
     Explained::new(Code::Refused, "Login refused", happened, next)
 }
 

@@ -187,6 +187,8 @@ pub enum Cause {
     AuthRefused {
         /// The offered keys: type and fingerprint.
         offered: Vec<String>,
+        /// The number of keys of the agent that were not offered, because the server would end the session.
+        not_offered: usize,
         /// The authentication methods that the server still accepts, with its names for them.
         remaining: Vec<String>,
     },

@@ -129,10 +129,22 @@ async fn at_most_five_agent_keys_are_offered() {
         let name = format!("k{index}");
         agent.add(&ClientKey::generate(fixture.dir.path(), &name, "ed25519", "").unwrap()).unwrap();
     }
-    let client = Connector::new(with_agent(&fixture, &agent, None)).client(fixture.target());
-    let ClientError::Transport(error) = soon(client.check_status()).await.unwrap_err() else { panic!() };
-    let Cause::AuthRefused { offered, .. } = &error.cause else { panic!("{error:?}") };
-    assert_eq!(offered.len(), 5);
+    let refused = async |options: SshOptions| {
+        let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
+        let message = fixture.message(&error);
+        let ClientError::Transport(error) = error else { panic!("{error:?}") };
+        let Cause::AuthRefused { offered, .. } = error.cause else { panic!("{error:?}") };
+        (offered.len(), message)
+    };
+    let other = ClientKey::generate(fixture.dir.path(), "other", "ed25519", "").unwrap();
+    let of_agent = with_agent(&fixture, &agent, None);
+    let with_key = SshOptions { private_key: Some(Secret::new(other.private)), ..of_agent.clone() };
+    for (options, not_offered) in [(of_agent, 3), (with_key, 4)] {
+        let (offered, message) = refused(options).await;
+        assert_eq!(offered, 5, "{message}");
+        let words = format!("{not_offered} more keys of the agent were not offered.");
+        assert!(message.contains(&words) && message.contains("`ssh.agent.identity`"), "{message}");
+    }
 }
 
 #[tokio::test]

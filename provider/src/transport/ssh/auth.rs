@@ -47,6 +47,7 @@ pub(super) async fn authenticate(
         limits,
         waiting: &waiting,
         offered: Vec::new(),
+        not_offered: 0,
         remaining: None,
     };
     let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
@@ -63,6 +64,7 @@ struct Attempts<'a> {
     limits: &'a Limits,
     waiting: &'a Waiting,
     offered: Vec<String>,
+    not_offered: usize,
     remaining: Option<Vec<String>>,
 }
 
@@ -78,7 +80,12 @@ impl Attempts<'_> {
                 return Ok(());
             }
         }
-        Err(Cause::AuthRefused { offered: self.offered, remaining: self.remaining.unwrap_or_default() })
+        let remaining = self.remaining.take().unwrap_or_default();
+        Err(self.refused(remaining))
+    }
+
+    fn refused(&self, remaining: Vec<String>) -> Cause {
+        Cause::AuthRefused { offered: self.offered.clone(), not_offered: self.not_offered, remaining }
     }
 
     async fn key(&mut self, key: &PrivateKey) -> Result<bool, Cause> {
@@ -109,8 +116,10 @@ impl Attempts<'_> {
     async fn agent(&mut self, agent: &Agent) -> Result<bool, Cause> {
         let mut opened = self.waiting.during(agent, agent.open()).await?;
         let mut refused = None;
-        for identity in opened.identities {
+        let mut identities = opened.identities.into_iter();
+        while let Some(identity) = identities.next() {
             if self.is_over() {
+                self.not_offered += 1 + identities.len();
                 return Ok(false);
             }
             let key = identity.public_key().into_owned();
@@ -193,9 +202,7 @@ impl Attempts<'_> {
 
     fn end_cause(&self) -> Cause {
         match self.observed.end_cause(self.limits) {
-            Cause::AuthRefused { remaining, .. } => {
-                Cause::AuthRefused { offered: self.offered.clone(), remaining }
-            }
+            Cause::AuthRefused { remaining, .. } => self.refused(remaining),
             cause => cause,
         }
     }

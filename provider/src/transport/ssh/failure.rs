@@ -68,7 +68,9 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
         Error::Disconnect | Error::HUP | Error::SendError | Error::RecvError => {
             Cause::Lost("the server closed the connection".to_owned())
         }
-        Error::NoAuthMethod => Cause::AuthRefused { offered: Vec::new(), remaining: Vec::new() },
+        Error::NoAuthMethod => {
+            Cause::AuthRefused { offered: Vec::new(), not_offered: 0, remaining: Vec::new() }
+        }
         error => Cause::Protocol(shortened(error.to_string(), MAX_TEXT)),
     }
 }
