@@ -37,7 +37,13 @@ pub(crate) fn cause(error: &ClientError) -> String {
 /// The same without the name of the manager.
 fn without_manager(error: &ClientError) -> Explained {
     match error {
-        ClientError::Transport(error) => of_transport(error),
+        ClientError::Transport(error) => {
+            let mut explained = of_transport(error);
+            if let Some(banner) = &error.evidence.banner {
+                explained.happened.push_str(&format!(" The server says: {}", shown(banner.as_bytes())));
+            }
+            explained
+        }
         ClientError::NoAnswer { method, limit, silent, route } => {
             wrapper::no_response(method, *limit, *silent, route)
         }
@@ -224,10 +230,15 @@ fn lost(error: &TransportError, how: &str) -> Explained {
         Phase::Handshake => format!(" {}", received(error)),
         _ => String::new(),
     };
+    let next = if error.evidence.banner.is_some() {
+        "The text of the server may be the cause. Check the log of the SSH server."
+    } else {
+        "The host may be down, its SSH server may have restarted, or the network may have failed. Check the log of the SSH server."
+    };
     Explained::new(
         Code::ConnectFailed,
         "SSH connection lost",
         format!("the SSH connection to {} was lost {during}: {how}.{received}", server(route)),
-        "The host may be down, its SSH server may have restarted, or the network may have failed. Check the log of the SSH server.",
+        next,
     )
 }

@@ -356,6 +356,8 @@ pub struct InvalidOption {
 pub struct Observations {
     /// The first received bytes, 512 at most.
     pub received: Vec<u8>,
+    /// The last text that the SSH server sent during a login that failed.
+    pub banner: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
     /// The server, a jump host, showed that nothing responds at the address to which it was to connect.
@@ -367,6 +369,7 @@ impl fmt::Debug for Observations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observations")
             .field("received", &format_args!("{}", self.received.escape_ascii()))
+            .field("banner", &self.banner)
             .field("stderr", &self.stderr)
             .field("target_absent", &self.target_absent)
             .finish()

@@ -50,6 +50,7 @@ struct Seen {
     /// The number of refusals whose text does not say that the target is absent.
     other_refusals: u64,
     end: Option<End>,
+    banner: Option<String>,
 }
 
 #[derive(Debug)]
@@ -87,6 +88,11 @@ impl Observed {
             }
         };
         tokio::time::timeout(wait, taken).await.ok()
+    }
+
+    /// The last text that the server sent during the login.
+    pub(super) fn banner(&self) -> Option<String> {
+        self.seen.lock().banner.clone()
     }
 
     /// The number of refused channels so far whose text does not say that nothing responds at the target.
@@ -176,6 +182,14 @@ impl client::Handler for Handler {
         };
         judged.map_err(HandlerError::HostKey)?;
         Ok(true)
+    }
+
+    async fn auth_banner(&mut self, text: &str, _: &mut client::Session) -> Result<(), HandlerError> {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.is_empty() {
+            self.observed.seen.lock().banner = Some(shortened(text, MAX_TEXT));
+        }
+        Ok(())
     }
 
     async fn channel_open_failure(

@@ -302,6 +302,7 @@ impl Session {
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
         error.evidence.received = self.transcript.first();
+        error.evidence.banner = (phase == Phase::Auth).then(|| self.observed.banner()).flatten();
         match &self.parent {
             Some(parent) => parent.enrich(error).await,
             None => error,

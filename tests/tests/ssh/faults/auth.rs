@@ -1,6 +1,10 @@
 //! Faults: login and credentials.
 
 use super::*;
+use grit_tests::{
+    provider_client::AgentOptions,
+    sshd::{Agent, Builder},
+};
 
 #[tokio::test]
 async fn unknown_user_is_reported() {
@@ -79,18 +83,69 @@ async fn hanging_login_is_reported() {
 #[tokio::test]
 async fn connection_lost_during_login_is_reported() {
     let fixture = thinking();
-    let options = fixture.options();
-    let (error, ()) = tokio::join!(failure(&options, fixture.target()), async {
+    let error = killed_during_login(&fixture, &fixture.options(), 4).await;
+    assert!(error.retryable(), "a lost connection is no refusal: {error:?}");
+    insta::assert_snapshot!("auth_connection_lost", fixture.message(&error));
+}
+
+/// The error after sshd's sessions are killed while it has at least this number of processes.
+async fn killed_during_login(fixture: &Fixture, options: &SshOptions, processes: usize) -> ClientError {
+    let (error, ()) = tokio::join!(failure(options, fixture.target()), async {
         soon(async {
-            while fixture.sshd.processes().len() < 4 {
+            while fixture.sshd.processes().len() < processes {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
         .await;
         fixture.sshd.kill_sessions();
     });
-    assert!(error.retryable(), "a lost connection is no refusal: {error:?}");
-    insta::assert_snapshot!("auth_connection_lost", fixture.message(&error));
+    error
+}
+
+/// A host that boots sends its reason as a banner, and then ends the login. A banner can also be long, and have control characters.
+#[tokio::test]
+async fn login_error_contains_text_of_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("banner");
+    std::fs::write(&path, format!("System is booting up.\n\tTry \u{1b}[31mlater. {}\n", "x ".repeat(2000)))
+        .unwrap();
+    let banner = |builder: Builder| builder.config(format!("Banner {}", path.display()));
+    let with = |lines: &[&str]| {
+        Fixture::with(|builder| lines.iter().fold(banner(builder), |builder, line| builder.config(*line)))
+    };
+    let wrong_user =
+        |fixture: &Fixture| SshOptions { username: Some("nobody-here".to_owned()), ..fixture.options() };
+    let mut messages = Vec::new();
+    for (title, lines) in [
+        ("Login refused", &[][..]),
+        ("Login refused", &["MaxAuthTries 1"]),
+        ("Login refused", &["PubkeyAuthentication no"]),
+        ("Login refused", &["PasswordAuthentication yes", "AuthenticationMethods publickey,password"]),
+    ] {
+        let fixture = with(lines);
+        let right_user = lines.len() > 1;
+        let options = if right_user { fixture.options() } else { wrong_user(&fixture) };
+        messages.push((title, fixture.message(&failure(&options, fixture.target()).await)));
+    }
+    // sshd rejects the first key, which sends the banner, and never completes the check of the second one.
+    let command = "AuthorizedKeysCommand /bin/sh -c \"case %t in ssh-rsa) sleep 300;; esac\"";
+    let user = format!("AuthorizedKeysCommandUser {}", grit_tests::sshd::username());
+    let fixture = with(&["AuthorizedKeysFile none", command, &user]);
+    let agent = Agent::start(fixture.dir.path()).unwrap();
+    agent.add(&ClientKey::generate(fixture.dir.path(), "second", "rsa", "").unwrap()).unwrap();
+    let socket = Some(agent.socket().to_owned());
+    let options = SshOptions { agent: Some(AgentOptions { socket, identity: None }), ..fixture.options() };
+    let lost = killed_during_login(&fixture, &options, 5).await;
+    messages.push(("SSH connection lost", fixture.message(&lost)));
+    let options = SshOptions { connect_timeout: Some(Duration::from_secs(4)), ..options };
+    messages
+        .push(("SSH server does not respond", fixture.message(&failure(&options, fixture.target()).await)));
+    for (title, message) in messages {
+        assert!(message.starts_with(title), "{message}");
+        let said = "The server says: \"System is booting up. Try \\u{1b}[31mlater. x x";
+        assert!(message.contains(said) && message.len() < 1500, "{title}: {message}");
+        assert!(!message.contains("network"), "{message}");
+    }
 }
 
 #[tokio::test]
