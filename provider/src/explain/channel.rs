@@ -5,12 +5,32 @@ use super::{
     login::user,
     phrases::{forward_target, login_succeeded, server},
 };
-use crate::transport::{ChannelRefusal, Route, WrapperAddress};
+use crate::transport::{ChannelRefusal, Route, TransportError, WrapperAddress};
 
-pub(super) fn refused(route: &Route, reason: ChannelRefusal, text: &str) -> Explained {
+pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str) -> Explained {
+    let route = &*error.route;
     let connected = login_succeeded(route);
     let target = forward_target(route);
     let text = if text.is_empty() || text == "open failed" { String::new() } else { format!(" ({text})") };
+    // OpenSSH's server does not report why it opens no socket.
+    let may_forbid = match reason {
+        ChannelRefusal::Prohibited => true,
+        ChannelRefusal::ConnectFailed => {
+            matches!((&route.onward, &route.wrapper), (None, WrapperAddress::Unix(_)))
+        }
+        ChannelRefusal::UnknownType | ChannelRefusal::ResourceShortage => false,
+    };
+    if let Some(id) = error.evidence.certificate.as_ref().filter(|_| may_forbid) {
+        return Explained::new(
+            Code::Refused,
+            "Forwarding is forbidden",
+            format!(
+                "{connected}, but the SSH server did not open a connection to {target}{text}. The certificate {id:?} of the login does not \
+                 have the extension `permit-port-forwarding`, which the OpenSSH server requires."
+            ),
+            "Sign a certificate with this extension: `ssh-keygen -O permit-port-forwarding`, or `default_extensions` of a role of Vault.",
+        );
+    }
     match reason {
         ChannelRefusal::Prohibited => Explained::new(
             Code::Refused,

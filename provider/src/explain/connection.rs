@@ -62,12 +62,12 @@ fn of_transport(error: &TransportError) -> Explained {
         Cause::Agent { socket, problem } => login::agent(socket, problem),
         Cause::AgentSilent { socket, limit } => login::agent_timed_out(socket, *limit),
         Cause::HostKey(refusal) => host_key(route, refusal),
-        Cause::AuthRefused { offered, not_offered, remaining } => {
-            login::refused(route, offered, *not_offered, remaining)
+        Cause::AuthRefused { offered, not_offered, certificates, remaining } => {
+            login::refused(route, offered, *not_offered, certificates, remaining)
         }
         Cause::TooManyAttempts => login::too_many_attempts(route),
         Cause::MoreFactors { wanted } => login::more_factors(route, wanted),
-        Cause::ChannelRefused { reason, text } => channel::refused(route, *reason, text),
+        Cause::ChannelRefused { reason, text } => channel::refused(error, *reason, text),
         Cause::WrapperClosed => wrapper::closed(route),
         Cause::NotAWrapper => wrapper::not_a_wrapper(error),
         Cause::CommandNotStarted { program, source } => command::not_started(route, program, source),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     duration::human,
-    transport::{KeyError, Route},
+    transport::{KeyError, OfferedCertificate, Route},
 };
 
 pub(super) fn user(route: &Route) -> String {
@@ -87,6 +87,7 @@ pub(super) fn refused(
     route: &Route,
     offered: &[String],
     not_offered: usize,
+    certificates: &[OfferedCertificate],
     remaining: &[String],
 ) -> Explained {
     let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
@@ -98,10 +99,23 @@ pub(super) fn refused(
             happened.push_str(&format!(" {not_offered} more keys of the agent were not offered."));
             next.push_str("If one of the other keys is the right one, select it with `ssh.agent.identity`. ");
         }
-        next.push_str(
-            "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys. The log of the SSH server \
-             shows the cause. Not retried: repeated failures can lock the account.",
-        );
+        for OfferedCertificate { id, authority, problems } in certificates {
+            happened.push_str(&format!(" The certificate {id:?} was signed by {authority}."));
+            if !problems.is_empty() {
+                happened.push_str(&format!(" It {}.", problems.join("; it ")));
+            }
+        }
+        let certificate = match certificates {
+            [] => "",
+            _ => ", or that the server trusts the authority of the certificate (`TrustedUserCAKeys`)",
+        };
+        if certificates.iter().any(|certificate| !certificate.problems.is_empty()) {
+            next.push_str("Sign a new certificate if the current one is the cause. ");
+        }
+        next.push_str(&format!(
+            "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys{certificate}. The log of the \
+             SSH server shows the cause. Not retried: repeated failures can lock the account."
+        ));
     } else {
         if remaining.is_empty() {
             happened.push_str(" The server offers no authentication method that this provider supports.");

@@ -32,3 +32,13 @@ impl KeyProgram {
         }
     }
 }
+
+/// A user certificate that the server did not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedCertificate {
+    pub id: String,
+    /// The fingerprint of the authority that signed it.
+    pub authority: String,
+    /// Possible causes that the certificate shows, as clauses: "expired at …".
+    pub problems: Vec<String>,
+}

@@ -4,7 +4,7 @@ use std::{fmt, io, time::Duration};
 
 use crate::transport::{
     address::{HostPort, WrapperAddress},
-    credential_facts::KeyProgram,
+    credential_facts::{KeyProgram, OfferedCertificate},
     settings::ConnectionMethod,
     user_files,
 };
@@ -189,6 +189,7 @@ pub enum Cause {
         offered: Vec<String>,
         /// The number of keys of the agent that were not offered, because the server would end the session.
         not_offered: usize,
+        certificates: Vec<OfferedCertificate>,
         /// The authentication methods that the server still accepts, with its names for them.
         remaining: Vec<String>,
     },
@@ -358,6 +359,8 @@ pub struct Observations {
     pub received: Vec<u8>,
     /// The last text that the SSH server sent during a login that failed.
     pub banner: Option<String>,
+    /// The certificate of the login, if it lacks the permission to forward and the server refused a channel.
+    pub certificate: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
     /// The server, a jump host, showed that nothing responds at the address to which it was to connect.
@@ -370,6 +373,7 @@ impl fmt::Debug for Observations {
         f.debug_struct("Observations")
             .field("received", &format_args!("{}", self.received.escape_ascii()))
             .field("banner", &self.banner)
+            .field("certificate", &self.certificate)
             .field("stderr", &self.stderr)
             .field("target_absent", &self.target_absent)
             .finish()

@@ -41,6 +41,7 @@ pub use address::{HostPort, WrapperAddress};
 pub(crate) use connector::Connector;
 #[cfg(test)]
 pub(crate) use credential_facts::KeyProgram;
+pub(crate) use credential_facts::OfferedCertificate;
 #[cfg(test)]
 pub(crate) use error::InvalidOption;
 pub(crate) use error::{

@@ -155,7 +155,8 @@ mod tests {
         }
         assert_eq!(direct(Phase::Call, Cause::WrapperClosed), Reachability::Answered);
         assert_eq!(direct(Phase::Handshake, Cause::NotSsh), Reachability::Answered);
-        let refused = Cause::AuthRefused { offered: vec![], not_offered: 0, remaining: vec![] };
+        let refused =
+            Cause::AuthRefused { offered: vec![], not_offered: 0, certificates: vec![], remaining: vec![] };
         assert_eq!(direct(Phase::Auth, refused), Reachability::Refused);
         assert_eq!(direct(Phase::HostKey, changed_key()), Reachability::Refused);
         let option = InvalidOption { attribute: Attribute::Ssh("host_keys"), problem: "wrong".to_owned() };

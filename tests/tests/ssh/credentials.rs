@@ -1,6 +1,9 @@
 //! Credentials, and their order of precedence.
 
-use crate::fixture::{Fixture, soon};
+use crate::{
+    fixture::{Fixture, soon},
+    stub::Wrapper,
+};
 use grit_provider::testing::{
     client::ClientError,
     transport::{Cause, Secret},
@@ -216,6 +219,68 @@ async fn lists_and_never_signs(listener: tokio::net::UnixListener, agent: std::p
         to.write_all(&message).await.unwrap();
     }
     std::future::pending::<()>().await;
+}
+
+/// What a certificate shows about a refused login or channel.
+#[tokio::test]
+async fn error_names_problems_of_user_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |name: &str, kind: &str| ClientKey::generate(dir.path(), name, kind, "").unwrap();
+    let (authority, rsa, other) = (key("ca", "ed25519"), key("rsa", "rsa"), key("other", "ed25519"));
+    let trusted = dir.path().join("trusted");
+    std::fs::write(&trusted, format!("{}\n{}\n", authority.public, rsa.public)).unwrap();
+    let mut fixture = Fixture::with(|builder| {
+        builder.config(format!("TrustedUserCAKeys {}", trusted.display())).config("MaxAuthTries 10")
+    });
+    let (own, user) = (key("certified", "ed25519"), fixture.sshd.username());
+    let message = async |fixture: &Fixture, options: SshOptions| {
+        let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
+        fixture.message(&error)
+    };
+    let certified = |fixture: &Fixture, authority: &ClientKey, options: &[&str]| {
+        let certificate = own.sign(authority, &[&["-I", "id"], options].concat()).unwrap();
+        let private_key = Some(Secret::new(own.private.clone()));
+        SshOptions { certificate_path: Some(certificate), private_key, ..fixture.options() }
+    };
+    let signed_by = |it: &ClientKey| format!("The certificate \"id\" was signed by {}.", it.fingerprint);
+    for (signer, options, problem) in [
+        (&authority, &["-n", &user, "-V", "20200101Z:20210101Z"][..], "It expired at 2021-01-01T00:00:00Z."),
+        (
+            &authority,
+            &["-n", &user, "-V", "20990101Z:21000101Z"],
+            "It is not valid before 2099-01-01T00:00:00Z.",
+        ),
+        (&authority, &[], "It has no principals."),
+        (&authority, &["-n", "web,db"], "It has the principals [\"web\", \"db\"] without \"USER\""),
+        (&authority, &["-n", &user, "-h"], "It is a host certificate."),
+        (
+            &authority,
+            &["-n", &user, "-O", "source-address=192.0.2.0/24"],
+            "It has the critical option source-address=\"192.0.2.0/24\"",
+        ),
+        (&authority, &["-n", &user, "-O", "critical:x@y=z"], "It has the critical option x@y="),
+        (&rsa, &["-n", &user, "-t", "ssh-rsa"], "It has a signature with ssh-rsa"),
+        (&other, &["-n", &user], ""),
+    ] {
+        let options = certified(&fixture, signer, options);
+        let agent_dir = tempfile::tempdir().unwrap();
+        let agent = Agent::start(agent_dir.path()).unwrap();
+        agent.add(&own).unwrap();
+        for options in [options, with_agent(&fixture, &agent, None)] {
+            let message = message(&fixture, options).await;
+            let expected = format!("{} {problem}", signed_by(signer));
+            assert!(message.contains(expected.trim_end()), "{expected}: {message}");
+            assert!(message.contains("`TrustedUserCAKeys`"), "{message}");
+        }
+    }
+    let without = |fixture: &Fixture| certified(fixture, &authority, &["-n", &user, "-O", "clear"]);
+    for _ in ["unix", "tcp"] {
+        let message = message(&fixture, without(&fixture)).await;
+        let words =
+            "The certificate \"id\" of the login does not have the extension `permit-port-forwarding`";
+        assert!(message.starts_with("Forwarding is forbidden") && message.contains(words), "{message}");
+        fixture.wrapper = Wrapper::tcp();
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use russh::{
     client::{AuthResult, Handle},
-    keys::{HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
+    keys::{Certificate, HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
 };
 
 use super::{
@@ -13,8 +13,10 @@ use super::{
     handler::{Handler, Observed, REASON_WAIT},
     keys::{CertifiedKey, PrivateKey},
     signer::KeySigner,
+    user_certificate,
 };
 use crate::transport::{
+    credential_facts::OfferedCertificate,
     error::Cause,
     limits::{Deadline, Limits},
 };
@@ -29,7 +31,7 @@ pub(crate) enum Credential {
     Agent(Agent),
 }
 
-/// Logs in with the first credential that the server accepts.
+/// Logs in with the first credential that the server accepts. Returns the id of its certificate if that does not permit forwarding.
 pub(super) async fn authenticate(
     handle: &mut Handle<Handler>,
     observed: &Observed,
@@ -37,7 +39,7 @@ pub(super) async fn authenticate(
     credentials: &[Credential],
     limits: &Limits,
     deadline: Deadline,
-) -> Result<(), Cause> {
+) -> Result<Option<String>, Cause> {
     let limit = deadline.cap(limits.auth);
     let waiting = Waiting::default();
     let attempts = Attempts {
@@ -48,6 +50,8 @@ pub(super) async fn authenticate(
         waiting: &waiting,
         offered: Vec::new(),
         not_offered: 0,
+        certificates: Vec::new(),
+        without_forwarding: None,
         remaining: None,
     };
     let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
@@ -65,11 +69,14 @@ struct Attempts<'a> {
     waiting: &'a Waiting,
     offered: Vec<String>,
     not_offered: usize,
+    certificates: Vec<OfferedCertificate>,
+    /// Of the last credential: the id of a certificate without the permission to forward.
+    without_forwarding: Option<String>,
     remaining: Option<Vec<String>>,
 }
 
 impl Attempts<'_> {
-    async fn all(mut self, credentials: &[Credential]) -> Result<(), Cause> {
+    async fn all(mut self, credentials: &[Credential]) -> Result<Option<String>, Cause> {
         for credential in credentials {
             let accepted = match credential {
                 Credential::Key(key) => self.key(key).await?,
@@ -77,7 +84,7 @@ impl Attempts<'_> {
                 Credential::Agent(agent) => self.agent(agent).await?,
             };
             if accepted {
-                return Ok(());
+                return Ok(self.without_forwarding);
             }
         }
         let remaining = self.remaining.take().unwrap_or_default();
@@ -85,7 +92,8 @@ impl Attempts<'_> {
     }
 
     fn refused(&self, remaining: Vec<String>) -> Cause {
-        Cause::AuthRefused { offered: self.offered.clone(), not_offered: self.not_offered, remaining }
+        let (offered, certificates) = (self.offered.clone(), self.certificates.clone());
+        Cause::AuthRefused { offered, not_offered: self.not_offered, certificates, remaining }
     }
 
     async fn key(&mut self, key: &PrivateKey) -> Result<bool, Cause> {
@@ -94,7 +102,7 @@ impl Attempts<'_> {
         }
         let hash = self.rsa_hash(key.0.algorithm().is_rsa()).await?;
         let signer = PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash);
-        self.offered.push(key.describe());
+        self.offer(key.describe(), None);
         let result = self.handle.authenticate_publickey(self.username, signer).await;
         self.conclude(result).await
     }
@@ -105,7 +113,7 @@ impl Attempts<'_> {
         }
         let CertifiedKey { key, certificate } = certified;
         let hash = self.rsa_hash(key.0.algorithm().is_rsa()).await?;
-        self.offered.push(format!("certificate {:?} of {}", certificate.key_id(), key.describe()));
+        self.offer(key.describe(), Some(certificate));
         // `authenticate_openssh_cert` signs with SHA-1 if the key is an RSA key.
         let (certificate, signer) = (certificate.as_ref().clone(), &mut KeySigner(key));
         let result =
@@ -128,11 +136,11 @@ impl Attempts<'_> {
             let signer = &mut Signing { client: &mut opened.client, agent, waiting: self.waiting };
             let result = match identity {
                 AgentIdentity::PublicKey { .. } => {
-                    self.offered.push(described);
+                    self.offer(described, None);
                     self.handle.authenticate_publickey_with(self.username, key, hash, signer).await
                 }
                 AgentIdentity::Certificate { certificate, .. } => {
-                    self.offered.push(format!("certificate {:?} of {described}", certificate.key_id()));
+                    self.offer(described, Some(&certificate));
                     self.handle.authenticate_certificate_with(self.username, certificate, hash, signer).await
                 }
             };
@@ -150,6 +158,16 @@ impl Attempts<'_> {
             }
         }
         refused.map_or(Ok(false), |error| Err(agent.cannot(format!("signing failed: {error}"))))
+    }
+
+    /// Keeps what is about to be offered.
+    fn offer(&mut self, key: String, certificate: Option<&Certificate>) {
+        self.without_forwarding = certificate.and_then(user_certificate::without_forwarding);
+        self.offered.push(match certificate {
+            Some(certificate) => format!("certificate {:?} of {key}", certificate.key_id()),
+            None => key,
+        });
+        self.certificates.extend(certificate.map(|it| user_certificate::report(it, self.username)));
     }
 
     /// Whether the server would reject further keys, or end the session.

@@ -69,7 +69,8 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
             Cause::Lost("the server closed the connection".to_owned())
         }
         Error::NoAuthMethod => {
-            Cause::AuthRefused { offered: Vec::new(), not_offered: 0, remaining: Vec::new() }
+            let (offered, certificates, remaining) = (Vec::new(), Vec::new(), Vec::new());
+            Cause::AuthRefused { offered, not_offered: 0, certificates, remaining }
         }
         error => Cause::Protocol(shortened(error.to_string(), MAX_TEXT)),
     }

@@ -61,7 +61,7 @@ pub(super) fn judge(
 }
 
 /// The default of `CASignatureAlgorithms` in OpenSSH: neither SHA-1 (`ssh-rsa`) nor DSA.
-fn is_allowed(signature: &Algorithm) -> bool {
+pub(super) fn is_allowed(signature: &Algorithm) -> bool {
     use Algorithm::{Ecdsa, Ed25519, Rsa, SkEcdsaSha2NistP256, SkEd25519};
     matches!(signature, Ed25519 | Ecdsa { .. } | Rsa { hash: Some(_) } | SkEd25519 | SkEcdsaSha2NistP256)
 }

@@ -14,6 +14,7 @@ mod keys;
 mod renewal;
 mod session;
 mod signer;
+mod user_certificate;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;

@@ -102,6 +102,8 @@ pub(crate) struct Session {
     end: CancellationToken,
     opening: AtomicUsize,
     renewal: Renewal,
+    /// The certificate of the login, if it does not permit forwarding.
+    without_forwarding: Option<String>,
     parent: Option<Arc<dyn ParentTransport>>,
     permit: Mutex<HostPermit>,
 }
@@ -127,6 +129,7 @@ impl Session {
             end: end.clone(),
             opening: AtomicUsize::new(0),
             renewal: Renewal::default(),
+            without_forwarding: None,
             parent,
             permit: Mutex::default(),
         };
@@ -159,8 +162,9 @@ impl Session {
         let username = &spec.key.username;
         let (observed, limits) = (&session.observed, &session.limits);
         let login = auth::authenticate(&mut handle, observed, username, &spec.credentials, limits, deadline);
-        if let Err(cause) = login.await {
-            return Err(session.failure(Phase::Auth, cause).await);
+        match login.await {
+            Ok(certificate) => session.without_forwarding = certificate,
+            Err(cause) => return Err(session.failure(Phase::Auth, cause).await),
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
@@ -213,6 +217,7 @@ impl Session {
                 let target_absent = self.shows_target_absent(to, &cause, other_refusals, deadline).await;
                 let mut error = self.failure(Phase::Channel, cause).await;
                 error.evidence.target_absent = target_absent;
+                error.evidence.certificate.clone_from(&self.without_forwarding);
                 Err(error)
             }
         }
