@@ -36,8 +36,12 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
             Code::Refused,
             "Forwarding is forbidden",
             format!("{connected}, but the SSH server forbids connections to {target}{text}."),
-            "Allow the connection: check `AllowTcpForwarding local` and `PermitOpen` in sshd_config, and `permitopen` in the \
-             authorized_keys line of the key (with `restrict`, also `port-forwarding`).",
+            format!(
+                "Allow the connection: check `AllowTcpForwarding local`, `DisableForwarding` and `PermitOpen` in sshd_config, and \
+                 `no-port-forwarding` and `permitopen` in the authorized_keys line of the key (with `restrict`, also `port-forwarding`).{}{}",
+                without_forwarding(route),
+                of_root(route)
+            ),
         ),
         ChannelRefusal::ConnectFailed => match (&route.onward, &route.wrapper) {
             (None, WrapperAddress::Unix(path)) => socket_not_opened(route, path),
@@ -47,7 +51,7 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
             Code::Refused,
             "Forwarding is not supported",
             format!("{connected}, but the SSH server does not support connections to {target}{text}."),
-            "Use the OpenSSH server, or set `ssh_command` with `grit-wrapper dial-stdio`, which needs no forwarding.",
+            "Set `ssh_command` with `grit-wrapper dial-stdio`, which needs no forwarding, or use the OpenSSH server.",
         ),
         ChannelRefusal::ResourceShortage => Explained::new(
             Code::ConnectFailed,
@@ -58,17 +62,39 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
     }
 }
 
+/// cloud-init replaces the keys of root by keys without any forwarding.
+fn of_root(route: &Route) -> &'static str {
+    if route.username.as_deref() == Some("root") {
+        " Cloud images allow no forwarding to root (`no-port-forwarding` in authorized_keys): use the user of the image, such as `debian`, \
+         `ubuntu` or `ec2-user`."
+    } else {
+        ""
+    }
+}
+
+/// The way around a server that opens no sockets.
+fn without_forwarding(route: &Route) -> &'static str {
+    match (&route.onward, &route.wrapper) {
+        (None, WrapperAddress::Unix(_)) => {
+            " If the SSH server cannot forward to sockets, set `ssh_command` with `grit-wrapper dial-stdio`."
+        }
+        _ => "",
+    }
+}
+
 /// The server reports the same text for all causes.
 fn socket_not_opened(route: &Route, path: &str) -> Explained {
     let next = format!(
         "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
          `wrapper_address` is wrong; {user} has no permission for the socket; socket forwarding is disabled \
-         (`AllowStreamLocalForwarding` in sshd_config, `restrict` in authorized_keys; the log of the SSH server then shows \
+         (`AllowStreamLocalForwarding` or `DisableForwarding` in sshd_config, `restrict` or `no-port-forwarding` in authorized_keys; the log of the SSH server then shows \
          `refused streamlocal port forward`); or this path is not allowed (`PermitOpen` or `AllowTcpForwarding` in sshd_config, `permitopen` in \
          authorized_keys, which compares the path without resolving symbolic links such as /var/run; the log then shows `Received \
          request to connect to path {path}, but the request was denied`).\n\nRun `grit-wrapper status --address {}` on the host as \
-         {user}, and read the log of the SSH server.",
+         {user}, and read the log of the SSH server.{}{}",
         route.wrapper,
+        without_forwarding(route),
+        of_root(route),
         user = user(route),
     );
     let happened = format!(
@@ -98,4 +124,44 @@ fn not_connected(route: &Route, text: &str) -> Explained {
         forward_target(route)
     );
     Explained::new(Code::ConnectFailed, summary, happened, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Cause, ConnectionMethod, Phase};
+
+    fn next_step(reason: ChannelRefusal, username: &str, wrapper: &str) -> String {
+        let route = Route {
+            username: Some(username.to_owned()),
+            wrapper: wrapper.parse().unwrap(),
+            ..Route::example(ConnectionMethod::Direct)
+        };
+        let cause = Cause::ChannelRefused { reason, text: String::new() };
+        refused(&TransportError::at(Phase::Channel, route, cause), reason, "").next_step
+    }
+
+    #[test]
+    fn refused_forwarding_names_options_user_and_command() {
+        const SOCKET: &str = "unix:///run/w.sock";
+        const PORT: &str = "tcp://127.0.0.1:7777";
+        use ChannelRefusal::{ConnectFailed, Prohibited, UnknownType};
+        for (reason, wrapper, may_be_option, command) in [
+            (Prohibited, PORT, true, false),
+            (Prohibited, SOCKET, true, true),
+            (ConnectFailed, SOCKET, true, true),
+            (ConnectFailed, PORT, false, false),
+            (UnknownType, SOCKET, false, true),
+        ] {
+            for username in ["deploy", "root"] {
+                let next = next_step(reason, username, wrapper);
+                let case = format!("{reason} {username} {wrapper}: {next}");
+                assert_eq!(next.contains("`no-port-forwarding`"), may_be_option, "{case}");
+                assert_eq!(next.contains("user of the image"), may_be_option && username == "root", "{case}");
+                assert_eq!(next.contains("`ssh_command` with `grit-wrapper dial-stdio`"), command, "{case}");
+            }
+        }
+        let next = next_step(UnknownType, "deploy", SOCKET);
+        assert!(next.starts_with("Set `ssh_command` with `grit-wrapper dial-stdio`"), "{next}");
+    }
 }

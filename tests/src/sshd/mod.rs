@@ -292,6 +292,15 @@ pub fn username() -> String {
     named.unwrap_or_else(|| "root".to_owned())
 }
 
+/// The message without the sentence that only root gets.
+pub fn without_advice_for_root(message: &str) -> String {
+    let end = "`ec2-user`.";
+    match message.split_once(" Cloud images ").zip(message.split_once(end)) {
+        Some(((before, _), (_, after))) => format!("{before}{after}"),
+        None => message.to_owned(),
+    }
+}
+
 /// A loopback address without a listener; parallel tests get different ones.
 pub fn free_address() -> anyhow::Result<SocketAddr> {
     static COUNTER: AtomicU32 = AtomicU32::new(0);

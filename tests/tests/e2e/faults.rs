@@ -96,7 +96,7 @@ impl Fault {
     }
 
     fn normalised(&self, text: &str) -> String {
-        let text = text
+        let text = grit_tests::sshd::without_advice_for_root(text)
             .replace(self.host.address(), "HOST:PORT")
             .replace(&known_hosts_name(self.host.address()), "[HOST]:PORT")
             .replace(&format!("{:?}", self.host.username()), "\"USER\"")

@@ -7,7 +7,7 @@ use grit_provider::testing::{
     transport::{HostPort, Secret},
 };
 use grit_tests::provider_client::{Connector, SshOptions, Target, TrustOptions};
-use grit_tests::sshd::{Builder, ClientKey, Sshd};
+use grit_tests::sshd::{Builder, ClientKey, Sshd, without_advice_for_root};
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 use tempfile::TempDir;
 
@@ -64,7 +64,8 @@ impl Fixture {
     /// The user's message of an error, with variable parts replaced.
     pub(crate) fn message(&self, error: &ClientError) -> String {
         let explained = explain("mgr-1", error);
-        let mut text = format!("{}\n\n{}", explained.summary, explained.detail());
+        let text = format!("{}\n\n{}", explained.summary, explained.detail());
+        let mut text = without_advice_for_root(&text);
         let address = self.sshd.address();
         let mut replace = |from: &str, to: &str| {
             if !from.is_empty() {
