@@ -137,13 +137,15 @@ impl SshArgs {
             check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
         }
         for (name, list) in [("proxy_command", &self.proxy_command), ("ssh_command", &self.ssh_command)] {
-            if let Value::Value(arguments) = list
-                && let Err((argument, problem)) = check::command(&command(arguments))
-            {
-                let at = argument
-                    .and_then(|index| i64::try_from(index).ok())
-                    .map_or_else(|| at(name), |index| at(name).index(index));
-                invalid(at, &problem, diags);
+            let Value::Value(arguments) = list else { continue };
+            let arguments = command(arguments);
+            let element = |index: usize| at(name).index(i64::try_from(index).unwrap_or(i64::MAX));
+            if let Err((argument, problem)) = check::command(&arguments) {
+                invalid(argument.map_or_else(|| at(name), element), &problem, diags);
+            }
+            // Another program may use them for something else.
+            for (index, problem) in check::openssh_tokens(&arguments) {
+                values::ssh_option(&element(index), &problem).warning(element(index), diags);
             }
         }
         type Check = fn(&str) -> Result<(), String>;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+pub(crate) use super::template::openssh_tokens;
 use crate::transport::{
     error::KeyError,
     secret::Secret,

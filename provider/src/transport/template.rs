@@ -65,6 +65,32 @@ pub(crate) enum TemplateError {
     Refused { name: &'static str, value: String, problem: &'static str },
 }
 
+/// Tokens of `ProxyCommand` in ssh_config, and the placeholders with their values.
+const OPENSSH_TOKENS: [(&str, &str); 4] =
+    [("%h", "{{host}}"), ("%n", "{{host}}"), ("%p", "{{port}}"), ("%r", "{{username}}")];
+
+/// The arguments with tokens of ssh_config, and what to write. Not the options of a nested `ssh`, which replaces the tokens itself.
+pub(crate) fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut previous = "";
+    for (index, argument) in arguments.iter().enumerate() {
+        let is_option = previous == "-o" || argument.starts_with("-o");
+        previous = argument;
+        let own = argument.split("ProxyCommand").next().filter(|_| !is_option).unwrap_or_default();
+        let has = |token: &str| {
+            let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphanumeric());
+            own.split(token).skip(1).any(ends)
+        };
+        let tokens = OPENSSH_TOKENS.iter().filter(|(token, _)| has(token));
+        let (tokens, placeholders): (Vec<_>, Vec<_>) = tokens.copied().unzip();
+        if !tokens.is_empty() {
+            let (tokens, placeholders) = (tokens.join(", "), placeholders.join(", "));
+            found.push((index, format!("only ssh_config replaces {tokens}; write {placeholders}")));
+        }
+    }
+    found
+}
+
 /// What selects the host of a connection besides the addresses.
 pub(crate) fn selectors(strategy: &Strategy) -> Selectors {
     let arguments = match strategy {
@@ -220,6 +246,37 @@ mod tests {
             target.instance_name = name.to_owned();
             let template = Template::parse(&["x".to_owned(), "{{instance_name}}".to_owned()]).unwrap();
             assert!(matches!(template.expand(&target), Err(Refused { .. })), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_ssh_config_are_found() {
+        let (host, port) = ("only ssh_config replaces %h; write {{host}}", "{{port}}");
+        for (arguments, found) in [
+            (&["ssh", "-W", "%h:%p", "bastion"][..], vec![(2, port)]),
+            (&["ssh", "-W", "[%h]:%p", "bastion"], vec![(2, port)]),
+            (&["nc", "-X", "5", "%h", "%p"], vec![(3, host), (4, port)]),
+            (
+                &["sh", "-c", "aws ssm start-session --target %h --parameters 'portNumber=%p'"],
+                vec![(2, port)],
+            ),
+            (&["sh", "-c", "ssh -o BatchMode=yes -W %h:%p bastion"], vec![(2, port)]),
+            (&["tsh", "proxy", "ssh", "%r@%n:22"], vec![(3, "{{host}}, {{username}}")]),
+            (&["ssh", "-oProxyCommand=nc %h %p", "-W", "{{host}}:{{port}}", "bastion"], vec![]),
+            (&["ssh", "-o", "ProxyCommand=nc %h %p", "-W", "%h:22", "bastion"], vec![(4, host)]),
+            (&["ssh", "-o", "ControlPath=~/.ssh/%r@%h:%p", "{{host}}"], vec![]),
+            (&["sh", "-c", "ssh -o 'ProxyCommand=nc %h %p' -W {{host}}:{{port}} bastion"], vec![]),
+            (&["curl", "--write-out", "%{http_code} %hello 100%", "{{host}}"], vec![]),
+        ] {
+            let all: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+            let problems = openssh_tokens(&all);
+            let matches = |((index, text), (at, words)): (&(usize, String), &(usize, &str))| {
+                index == at && text.contains(words)
+            };
+            assert!(
+                problems.len() == found.len() && problems.iter().zip(&found).all(matches),
+                "{all:?}: {problems:?}"
+            );
         }
     }
 

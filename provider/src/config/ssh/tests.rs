@@ -27,6 +27,25 @@ fn unknown_element_does_not_skip_other_checks() {
 }
 
 #[test]
+fn tokens_of_ssh_config_are_a_warning() {
+    let list = |texts: &[&str]| Value::Value(texts.iter().map(|it| Value::Value((*it).to_owned())).collect());
+    let proxy = SshArgs { proxy_command: list(&["ssh", "-W", "%h:%p", "bastion"]), ..SshArgs::default() };
+    let ssh = SshArgs { ssh_command: list(&["ssh", "-T", "%r@%h"]), ..SshArgs::default() };
+    for (args, path, tokens, names) in [
+        (proxy, "ssh.proxy_command[2]", "%h, %p", "{{host}}, {{port}}"),
+        (ssh, "ssh.ssh_command[2]", "%h, %r", "{{host}}, {{username}}"),
+    ] {
+        let mut diags = Diagnostics::default();
+        args.check(&AttributePath::new("ssh"), &mut diags);
+        assert!(diags.errors.is_empty(), "{:?}", diags.errors);
+        let [warning] = diags.warnings.as_slice() else { panic!("{:?}", diags.warnings) };
+        assert_eq!(warning.attribute, path_of(path));
+        let words = format!("`{path}`: only ssh_config replaces {tokens}; write {names}.");
+        assert!(warning.detail.starts_with(&words), "{}", warning.detail);
+    }
+}
+
+#[test]
 fn ssh_errors_point_at_their_attributes() {
     let value = |text: &str| Value::Value(text.to_owned());
     let args = SshArgs {
