@@ -1,6 +1,6 @@
 //! The provider block: validate and configure.
 //!
-//! Validate reads the files of the block. Configure reads no file, and accepts unknown and null values, because Terraform plans with them.
+//! Validate reads the files of the block. Configure reads only the files of environment variables, and accepts unknown and null values, because Terraform plans with them.
 //! Neither opens a connection. A missing value is reported when a connection needs it.
 
 use std::sync::Arc;
@@ -55,6 +55,7 @@ impl Provider for Grit {
         }
         let state = if is_known(&config) {
             let configured = Configured::new(config.or_environment(|name| std::env::var(name).ok()));
+            configured.check_variables(diags);
             if configured.ignores_host_keys() {
                 values::host_keys_not_verified()
                     .warning(AttributePath::new("ssh").attribute("insecure_ignore_host_key"), diags);

@@ -90,6 +90,11 @@ pub struct Configured {
 }
 
 impl Configured {
+    /// Warns about values of environment variables that a connection cannot use. Reads the files.
+    pub(crate) fn check_variables(&self, diags: &mut Diagnostics) {
+        self.ssh.check_variables(diags);
+    }
+
     /// Opens no connection and reads no file.
     pub(crate) fn new(block: ProviderArgs) -> Self {
         let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);

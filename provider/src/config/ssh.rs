@@ -49,6 +49,9 @@ pub(crate) struct SshArgs {
     /// The directory that replaces `~` in paths.
     #[serde(skip)]
     home: Option<PathBuf>,
+    /// The attributes that an environment variable has set.
+    #[serde(skip)]
+    variables: Vec<&'static str>,
 }
 
 /// `agent = { socket, identity }`.
@@ -72,30 +75,41 @@ impl SshArgs {
     /// ignored. An empty variable counts as not set.
     pub(super) fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let fill = |value: &mut Value<String>, name: &str| {
+        let mut variables = Vec::new();
+        let mut fill = |value: &mut Value<String>, attribute: &'static str| {
             if set(value).is_none()
-                && let Some(text) = variable(name)
+                && let Some(text) = variable(&Attribute::Variable(attribute).to_string())
             {
                 *value = Value::Value(text);
+                variables.push(attribute);
             }
         };
         self.home = self.home.or_else(|| variable("HOME").map(PathBuf::from));
-        if let Value::Value(agent) = &mut self.agent {
-            fill(&mut agent.socket, "SSH_AUTH_SOCK");
+        if let Value::Value(agent) = &mut self.agent
+            && set(&agent.socket).is_none()
+            && let Some(socket) = variable("SSH_AUTH_SOCK")
+        {
+            agent.socket = Value::Value(socket);
         }
-        fill(&mut self.username, "GRIT_SSH_USERNAME");
+        fill(&mut self.username, "username");
         if self.credentials().is_none() {
-            fill(&mut self.private_key, "GRIT_SSH_PRIVATE_KEY");
-            fill(&mut self.private_key_path, "GRIT_SSH_PRIVATE_KEY_PATH");
-            fill(&mut self.certificate_path, "GRIT_SSH_CERTIFICATE_PATH");
+            fill(&mut self.private_key, "private_key");
+            fill(&mut self.private_key_path, "private_key_path");
+            fill(&mut self.certificate_path, "certificate_path");
         }
-        fill(&mut self.passphrase, "GRIT_SSH_PASSPHRASE");
+        fill(&mut self.passphrase, "passphrase");
         let names_keys = self.host_keys.iter().flatten().any(|text| set(text).is_some());
         if set(&self.known_hosts_path).is_none() && !names_keys && !self.names_trust() {
-            fill(&mut self.known_hosts, "GRIT_SSH_KNOWN_HOSTS");
-            fill(&mut self.known_hosts_path, "GRIT_SSH_KNOWN_HOSTS_PATH");
+            fill(&mut self.known_hosts, "known_hosts");
+            fill(&mut self.known_hosts_path, "known_hosts_path");
         }
+        self.variables = variables;
         self
+    }
+
+    /// The attribute, or the environment variable that has set it.
+    fn attribute(&self, name: &'static str) -> Attribute {
+        if self.variables.contains(&name) { Attribute::Variable(name) } else { Attribute::Ssh(name) }
     }
 
     /// Checks all values that can be checked without a connection. Reads the files.
@@ -162,12 +176,33 @@ impl SshArgs {
             }
         }
         if let Some(text) = set(&self.known_hosts)
-            && let Err(problem) = check::known_hosts(&text)
+            && let Err(problem) = check::known_hosts(text.as_bytes())
         {
             invalid(at("known_hosts"), &problem, diags);
         }
         let home = self.home.as_deref();
         check_file(&self.known_hosts_path, at("known_hosts_path"), home, check::known_hosts_file, diags);
+    }
+
+    /// Warns about the values of environment variables that a connection cannot use. Reads the files.
+    pub(super) fn check_variables(&self, diags: &mut Diagnostics) {
+        for name in &self.variables {
+            let text = |value: &Value<String>| set(value).unwrap_or_default();
+            let path = |value| self.path(value).unwrap_or_default();
+            let checked = match *name {
+                "private_key" => check::private_key(&Secret::new(text(&self.private_key))),
+                "private_key_path" => check::private_key_file(&path(&self.private_key_path)),
+                "certificate_path" => check::certificate_file(&path(&self.certificate_path)),
+                "known_hosts" => check::known_hosts(text(&self.known_hosts).as_bytes()),
+                "known_hosts_path" => check::known_hosts_file(&path(&self.known_hosts_path)),
+                "username" => check::short_text(&text(&self.username)),
+                _ => check::short_text(&text(&self.passphrase)),
+            };
+            if let Err(problem) = checked {
+                values::ssh_variable(Attribute::Variable(name), &problem)
+                    .warning(AttributePath::root(), diags);
+            }
+        }
     }
 
     pub(crate) fn ignores_host_keys(&self) -> bool {
@@ -186,6 +221,7 @@ impl SshArgs {
             },
             trust: TrustSources {
                 known_hosts: set(&self.known_hosts),
+                known_hosts_variable: self.variables.contains(&"known_hosts"),
                 known_hosts_files: self.known_hosts_files(),
                 host_keys: list(&self.host_keys),
                 host_ca: list(&self.host_ca),
@@ -227,10 +263,10 @@ impl SshArgs {
 
     fn credentials(&self) -> Option<CredentialSource> {
         let text = set(&self.private_key)
-            .map(|text| KeySource::Text(Secret::new(text), Attribute::Ssh("private_key")));
+            .map(|text| KeySource::Text(Secret::new(text), self.attribute("private_key")));
         let file = || {
             let path = self.path(&self.private_key_path)?;
-            Some(KeySource::File(path, Attribute::Ssh("private_key_path")))
+            Some(KeySource::File(path, self.attribute("private_key_path")))
         };
         let private_key = text.or_else(file);
         let agent = self

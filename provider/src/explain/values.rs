@@ -153,6 +153,16 @@ pub(crate) fn ssh_option(path: &AttributePath, problem: &str) -> Explained {
     invalid("Invalid SSH option", format!("`{path}`: {problem}."))
 }
 
+/// Warns: only a connection needs the value. `variable`: its name.
+pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Explained {
+    Explained::new(
+        Code::InvalidConfig,
+        "Invalid environment variable",
+        format!("`{variable}`: {problem}."),
+        "Correct or unset the variable: connections that need it will fail. A GitLab CI/CD variable of type File contains the path of a file.",
+    )
+}
+
 /// Warns: only a connection needs the file, and a plan opens no connection.
 pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Explained {
     Explained::new(

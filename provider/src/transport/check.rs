@@ -25,13 +25,17 @@ pub(crate) fn certificate_file(path: &Path) -> Result<(), String> {
     ssh::read_certificate(read(path)?.expose()).map(drop)
 }
 
-/// A file without entries is accepted: a line can be added until a connection needs it.
 pub(crate) fn known_hosts_file(path: &Path) -> Result<(), String> {
     let text = user_files::read(path).map_err(|problem| unreadable(path, &problem))?;
-    match trust::count_known_hosts(&text) {
-        Ok(_) => Ok(()),
-        Err(problem) => Err(format!("{}, {problem}", user_files::shown(path))),
+    known_hosts(&text).map_err(|problem| format!("{}, {problem}", user_files::shown(path)))
+}
+
+/// A user name or a passphrase. A path of an existing file was not meant as such.
+pub(crate) fn short_text(text: &str) -> Result<(), String> {
+    if user_files::looks_like_path(text) && Path::new(text.trim()).is_file() {
+        return Err("it is the path of a file; the variable must contain the value itself".to_owned());
     }
+    Ok(())
 }
 
 pub(crate) fn host_authority(text: &str) -> Result<(), String> {

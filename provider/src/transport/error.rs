@@ -248,7 +248,7 @@ pub struct HostKeyRefusal {
     pub expected: Vec<ExpectedKey>,
     /// The known_hosts line that would accept the host's key.
     pub line: String,
-    /// The sources that were searched, such as `/root/.ssh/known_hosts` or `ssh.known_hosts`, each with its error if it could not be read.
+    /// The sources that were searched, such as `/root/.ssh/known_hosts` or `ssh.known_hosts`, each with its content or its error.
     pub searched: Vec<String>,
     /// Why the host certificate is not accepted.
     pub problem: Option<String>,
@@ -309,6 +309,8 @@ pub enum Attribute {
     Ssh(&'static str),
     /// One element of a list in `ssh`.
     SshElement(&'static str, usize),
+    /// Of `ssh` in the provider block, but set by its environment variable.
+    Variable(&'static str),
     /// Of one SSH server in `ssh.proxy_jump`, counted from 0.
     Hop(usize, &'static str),
 }
@@ -319,6 +321,7 @@ impl fmt::Display for Attribute {
         match self {
             Self::Manager(name) => f.write_str(name),
             Self::Ssh(name) => write!(f, "ssh.{name}"),
+            Self::Variable(name) => write!(f, "GRIT_SSH_{}", name.to_uppercase()),
             Self::SshElement(name, index) => write!(f, "ssh.{name}[{index}]"),
             Self::Hop(index, name) => write!(f, "ssh.proxy_jump[{index}].{name}"),
         }

@@ -82,6 +82,8 @@ impl fmt::Display for ConnectionMethod {
 pub struct TrustSources {
     /// Lines in the format of a known_hosts file.
     pub known_hosts: Option<String>,
+    /// Whether an environment variable has set `known_hosts`, for errors.
+    pub known_hosts_variable: bool,
     pub known_hosts_files: Vec<PathBuf>,
     /// Public keys (`ssh-ed25519 AAAA…`) and `SHA256:` fingerprints that are accepted from any host.
     pub host_keys: Vec<String>,

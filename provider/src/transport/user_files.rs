@@ -20,6 +20,12 @@ pub(crate) fn expand(path: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
+/// Whether a text was probably meant as the path of a file with the text.
+pub(crate) fn looks_like_path(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with(['/', '~', '.']) && !text.contains('\n') && text.len() < 4096
+}
+
 /// A path for errors and logs. The text of a key that was set instead of a path is hidden.
 pub(crate) fn shown(path: &Path) -> String {
     if is_no_path(path) { "(value hidden: not a path)".to_owned() } else { path.display().to_string() }

@@ -121,9 +121,49 @@ fn unreadable_known_hosts_file_is_a_warning() {
     assert!(warned[0].1.contains("missing cannot be read: No such file or directory"), "{warned:?}");
 
     // A line can be added later.
-    std::fs::write(dir.path().join("empty"), "").unwrap();
-    assert_eq!(check(&dir.path().join("empty"), None), []);
-    assert_eq!(check("~/empty".as_ref(), dir.path().to_str()), []);
+    std::fs::write(dir.path().join("other"), "# comment\nhost ssh-ed25519\n").unwrap();
+    let warned = check("~/other".as_ref(), dir.path().to_str());
+    assert_eq!(warned[0].0, path_of("ssh.known_hosts_path"));
+    assert!(warned[0].1.contains("other, no known_hosts entry found (lines: 1, host keys: 0)"), "{warned:?}");
+}
+
+/// A GitLab CI/CD variable of type File contains a path.
+#[test]
+fn unusable_variables_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "content\n").unwrap();
+    let path = file.to_str().unwrap();
+    let no_entry = "no known_hosts entry found (lines: 1, host keys: 0";
+    for (name, value, words) in [
+        (
+            "GRIT_SSH_PRIVATE_KEY",
+            path,
+            "it looks like a file path; set private_key_path (GRIT_SSH_PRIVATE_KEY_PATH)",
+        ),
+        ("GRIT_SSH_PRIVATE_KEY_PATH", "/nonexistent/key", "/nonexistent/key cannot be read"),
+        ("GRIT_SSH_CERTIFICATE_PATH", path, "it cannot be parsed"),
+        (
+            "GRIT_SSH_KNOWN_HOSTS",
+            path,
+            "it looks like a file path; set known_hosts_path (GRIT_SSH_KNOWN_HOSTS_PATH)",
+        ),
+        ("GRIT_SSH_KNOWN_HOSTS", "hello", no_entry),
+        ("GRIT_SSH_KNOWN_HOSTS_PATH", path, no_entry),
+        ("GRIT_SSH_USERNAME", path, "it is the path of a file"),
+        ("GRIT_SSH_PASSPHRASE", path, "it is the path of a file"),
+        ("GRIT_SSH_USERNAME", "deploy", ""),
+        ("GRIT_SSH_PASSPHRASE", "/not a file", ""),
+    ] {
+        let args = SshArgs::default().or_environment(|it| (it == name).then(|| value.to_owned()));
+        let mut diags = Diagnostics::default();
+        args.check_variables(&mut diags);
+        assert!(diags.errors.is_empty(), "{:?}", diags.errors);
+        let warned: Vec<_> = diags.warnings.iter().map(|it| it.detail.as_ref()).collect();
+        let is_right = |text: &str| text.starts_with(&format!("`{name}`: ")) && text.contains(words);
+        assert!(warned.len() == usize::from(!words.is_empty()), "{name}: {warned:?}");
+        assert!(warned.iter().all(|text| is_right(text)), "{name}: {warned:?}");
+    }
 }
 
 #[test]

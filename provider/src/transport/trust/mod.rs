@@ -84,8 +84,10 @@ impl HostTrust {
             trust.authorities.push(KnownKey { pin: Pin::Key(key), source: KeyOrigin::Attribute(attribute) });
         }
         if let Some(text) = &sources.known_hosts {
-            let invalid = |problem| InvalidOption { attribute: Attribute::Ssh("known_hosts"), problem };
-            trust.lines("ssh.known_hosts", text.as_bytes(), host).map_err(invalid)?;
+            let of = if sources.known_hosts_variable { Attribute::Variable } else { Attribute::Ssh };
+            let attribute = of("known_hosts");
+            let invalid = |problem| InvalidOption { attribute: attribute.clone(), problem };
+            trust.lines(&attribute.to_string(), text.as_bytes(), host).map_err(invalid)?;
         }
         for path in &sources.known_hosts_files {
             let invalid = |problem| InvalidOption {
@@ -196,8 +198,8 @@ impl HostTrust {
     fn pins(&mut self, attribute: &Attribute, text: &str) -> Result<(), InvalidOption> {
         let pins = pins(text).map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
         let known = |pin| KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) };
+        self.searched.push(format!("{attribute} (host keys: {})", pins.len()));
         self.known.extend(pins.into_iter().map(known));
-        self.searched.push(attribute.to_string());
         Ok(())
     }
 
@@ -211,7 +213,7 @@ impl HostTrust {
     }
 
     fn lines(&mut self, source: &str, text: &[u8], host: &HostPort) -> Result<(), String> {
-        self.searched.push(source.to_owned());
+        self.searched.push(format!("{source} ({})", contents(text)?));
         let standard = lookup_name(host.host(), SSH_PORT);
         for line in known_hosts::parse(text) {
             let (number, line) = line?;
@@ -256,15 +258,30 @@ pub(crate) fn check_pins(text: &str) -> Result<(), String> {
     pins(text).map(drop)
 }
 
-pub(crate) fn check_known_hosts(text: &str) -> Result<(), String> {
-    match count_known_hosts(text.as_bytes())? {
-        0 => Err("no known_hosts entry found; `ssh-keyscan HOST` prints entries".to_owned()),
+pub(crate) fn check_known_hosts(text: &[u8]) -> Result<(), String> {
+    match count_known_hosts(text)? {
+        0 => Err(format!(
+            "no known_hosts entry found ({}); `ssh-keyscan HOST` prints entries",
+            contents(text)?
+        )),
         _ => Ok(()),
     }
 }
 
+const PATH: &str = "it looks like a file path; set known_hosts_path (GRIT_SSH_KNOWN_HOSTS_PATH), or read the file with file()";
+
+/// What a known_hosts text contains.
+fn contents(text: &[u8]) -> Result<String, String> {
+    let keys = count_known_hosts(text)?;
+    let text = String::from_utf8_lossy(text);
+    let lines = text.lines().filter_map(significant).count();
+    let path =
+        if keys == 0 && user_files::looks_like_path(&text) { format!("; {PATH}") } else { String::new() };
+    Ok(format!("lines: {lines}, host keys: {keys}{path}"))
+}
+
 /// The number of entries. The error names a line that may revoke a key and is not valid.
-pub(crate) fn count_known_hosts(text: &[u8]) -> Result<usize, String> {
+fn count_known_hosts(text: &[u8]) -> Result<usize, String> {
     known_hosts::parse(text).try_fold(0, |count, line| line.map(|_| count + 1))
 }
 

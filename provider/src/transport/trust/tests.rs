@@ -110,7 +110,7 @@ fn invalid_marker_or_revocation_is_an_error() {
         let text = format!("h {ED25519}\n{line}\n");
         let error = HostTrust::of_text(text.as_bytes(), &"h".parse().unwrap()).unwrap_err();
         assert!(error.starts_with("line 2: ") && error.contains(shown), "{line}: {error}");
-        assert_eq!(check_known_hosts(&text), Err(error.clone()), "{line}");
+        assert_eq!(check_known_hosts(text.as_bytes()), Err(error.clone()), "{line}");
 
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &text).unwrap();
@@ -177,6 +177,33 @@ fn pins_accept_keys_and_fingerprints() {
     assert_eq!(judge(&key(OTHER).fingerprint()), Ok(false));
     for wrong in ["SHA256:short", "MD5:16:27:ac:a5", "ssh-ed25519", "hello"] {
         assert_eq!(judge(wrong).unwrap_err().attribute.to_string(), "ssh.host_keys[0]", "{wrong}");
+    }
+}
+
+/// The lines that can be used are counted for each source.
+#[test]
+fn refusal_counts_host_keys_of_each_source() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("# comment\n\ng {ECDSA}\ng {OTHER}\nh ssh-ed25519\n")).unwrap();
+    let path = file.path().display().to_string();
+    let searched = |known_hosts: &str| {
+        let sources = TrustSources {
+            known_hosts: Some(known_hosts.to_owned()),
+            known_hosts_variable: true,
+            known_hosts_files: vec![file.path().to_owned()],
+            ..TrustSources::default()
+        };
+        let trust = HostTrust::gather(&sources, None, &"h".parse().unwrap()).unwrap();
+        trust.judge(&key(ED25519)).unwrap_err().searched
+    };
+    for (known_hosts, contents) in [
+        (path.as_str(), format!("lines: 1, host keys: 0; {PATH}")),
+        ("hello\nworld", "lines: 2, host keys: 0".to_owned()),
+        ("", "lines: 0, host keys: 0".to_owned()),
+        (&format!("g {OTHER}\n"), "lines: 1, host keys: 1".to_owned()),
+    ] {
+        let all = [format!("GRIT_SSH_KNOWN_HOSTS ({contents})"), format!("{path} (lines: 3, host keys: 2)")];
+        assert_eq!(searched(known_hosts), all);
     }
 }
 

@@ -6,6 +6,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use russh::keys::{self, ssh_key};
 use zeroize::Zeroizing;
 
+use crate::transport::user_files::looks_like_path;
+
 /// The beginning of an unencrypted key in the OpenSSH format: magic, length and name of the cipher.
 const OPENSSH_NOT_ENCRYPTED: &[u8] = b"openssh-key-v1\0\0\0\0\x04none";
 
@@ -100,7 +102,7 @@ impl Format {
             Self::PublicKey
         } else if let Some(encoded) = Self::encoded(text) {
             encoded
-        } else if !text.trim().contains('\n') && text.starts_with(['/', '~', '.']) && text.len() < 4096 {
+        } else if looks_like_path(text) {
             Self::Path
         } else {
             Self::Other
@@ -123,9 +125,9 @@ impl Format {
     pub(super) fn refused(self) -> Option<&'static str> {
         match self {
             Self::PublicKey => Some("the private key is required; use the file without .pub"),
-            Self::Path => {
-                Some("it looks like a file path; set private_key_path, or read the file with file()")
-            }
+            Self::Path => Some(
+                "it looks like a file path; set private_key_path (GRIT_SSH_PRIVATE_KEY_PATH), or read the file with file()",
+            ),
             Self::Empty => Some("it is empty"),
             Self::Base64 => Some("it is a key file in base64; decode it, for example with base64decode()"),
             Self::WithoutLabel => Some("its first line is missing: -----BEGIN …-----"),
