@@ -30,7 +30,8 @@ pub(super) fn no_credential(route: &Route) -> Explained {
         "No SSH key",
         format!("no SSH key and no SSH agent is configured for {}.", server(route)),
         "Set `ssh.private_key`, `ssh.private_key_path` or `ssh.agent` in the provider block, the environment variable \
-         GRIT_SSH_PRIVATE_KEY or GRIT_SSH_PRIVATE_KEY_PATH, or `ssh_key_pem` of the runner manager.",
+         GRIT_SSH_PRIVATE_KEY or GRIT_SSH_PRIVATE_KEY_PATH, or `ssh_key_pem` of the runner manager. An empty value counts as not set. For a server that \
+         requires no key, set any key.",
     )
 }
 
