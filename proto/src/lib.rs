@@ -3,7 +3,7 @@
 //! The `.proto` files beside `src/` are the source. What they generate is committed under `src/gen/`, so that a build needs no
 //! protoc; `cargo xtask gen` makes it again, and the test `generated` fails when the two differ.
 
-/// Terraform's plugin protocol 6.10: Terraform calls, the provider answers.
+/// Terraform's plugin protocol 6.11: Terraform calls, the provider answers.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, unreachable_pub, unused_qualifications, reason = "generated")]
 #[rustfmt::skip]
 #[path = "gen/tfplugin6.rs"]
@@ -26,6 +26,9 @@ pub mod runner_wrapper;
 #[rustfmt::skip]
 #[path = "gen/grit.wrapper.v1.rs"]
 pub mod wrapper_v1;
+
+/// The id of a drain that a signal to the wrapper requested, and no client.
+pub const SIGNAL_DRAIN: &str = "signal";
 
 /// gRPC's server reflection.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, unreachable_pub, unused_qualifications, reason = "generated")]

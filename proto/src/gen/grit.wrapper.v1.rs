@@ -198,6 +198,10 @@ pub struct Drain {
     /// runner cancels it. A request that GitLab has been holding for seconds (long polling) does not count. Absent if the number is unknown.
     #[prost(uint32, optional, tag = "12")]
     pub open_requests: ::core::option::Option<u32>,
+    /// Human-readable: what a graceful drain waits for before SIGQUIT, such as "waiting for a gap between job requests, 1 open". Empty after the signal,
+    /// and in other drains.
+    #[prost(string, tag = "13")]
+    pub waits_for: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetStatusRequest {}

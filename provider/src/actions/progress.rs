@@ -253,12 +253,12 @@ mod tests {
         let (progress, lines) = progress(&CancellationToken::new());
         let board = Board::new(&progress, Instant::now(), ["m1".to_owned()].iter());
         let draining = |signalled, open| {
-            let reasons =
-                vec![format!("the runner is draining: waiting for a gap between job requests, {open} open")];
+            let wait = format!("waiting for a gap between job requests, {open} open");
+            let waits_for = if signalled { String::new() } else { wait };
             Ok(v1::Status {
                 state: v1::State::Draining.into(),
-                health: Some(v1::Health { reasons, jobs: Some(2), ..Default::default() }),
-                drain: Some(v1::Drain { signalled, ..Default::default() }),
+                health: Some(v1::Health { jobs: Some(2), ..Default::default() }),
+                drain: Some(v1::Drain { signalled, waits_for, ..Default::default() }),
                 ..Default::default()
             }
             .into())

@@ -23,6 +23,8 @@ pub struct DrainInfo {
     pub outcome: Option<DrainOutcome>,
     /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
     pub open_requests: Option<u32>,
+    /// What a graceful drain waits for before SIGQUIT; empty after it.
+    pub waits_for: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,6 +38,7 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
         shorten(&mut drain.id, MAX_TEXT);
         shorten(&mut drain.reason, MAX_TEXT);
         shorten(&mut drain.requested_by, MAX_TEXT);
+        shorten(&mut drain.waits_for, MAX_TEXT);
     }
     status.registrations.truncate(MAX_REGISTRATIONS);
     for registration in &mut status.registrations {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use grit_proto::{runner_wrapper as upstream, wrapper_v1 as v1};
+use grit_proto::{SIGNAL_DRAIN, runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
 use super::{
@@ -126,12 +126,10 @@ impl Snapshot {
         drain.is_none_or(|drain| drain.signalled)
     }
 
-    /// What the shutdown in progress waits for before the signal to the runner: the clause of the first reason.
+    /// What the shutdown in progress waits for before the signal to the runner.
     pub fn signal_waits_for(&self) -> Option<&str> {
-        let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
-        let unsignalled = detail.drain.as_ref().is_some_and(|drain| !drain.signalled);
-        let (_, clause) = detail.reasons.first().filter(|_| unsignalled)?.split_once(": ")?;
-        Some(clause)
+        let drain = self.detail.as_deref()?.drain.as_ref()?;
+        Some(drain.waits_for.as_str()).filter(|clause| !clause.is_empty())
     }
 
     /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.
@@ -157,8 +155,7 @@ impl Snapshot {
 impl Detail {
     /// Whether a client requested the current or last drain. Then the next wrapper on the host starts no runner until a client requests it.
     pub fn is_drained_by_client(&self) -> bool {
-        // The wrapper's own id, for a signal to the wrapper.
-        self.drain.as_ref().is_some_and(|drain| drain.id != "signal")
+        self.drain.as_ref().is_some_and(|drain| drain.id != SIGNAL_DRAIN)
     }
 
     /// Why the exit was not clean, as the end of a sentence; none if it was. `forceful`: the drain was to abort the jobs.
@@ -284,6 +281,7 @@ impl From<v1::Status> for Snapshot {
             until_deadline: drain.until_deadline.and_then(|left| left.try_into().ok()),
             outcome: DrainOutcome::of(drain.outcome()),
             open_requests: drain.open_requests,
+            waits_for: drain.waits_for,
             id: drain.id,
             reason: drain.reason,
             requested_by: drain.requested_by,

@@ -288,7 +288,8 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
                 "the runner is running but did not reach level `{wanted}`. Reason: {}.",
                 reasons.join("; ")
             ),
-            if reasons.iter().any(|reason| reason.contains("listen_address")) {
+            if snapshot.detail.as_deref().and_then(|detail| detail.level_max).is_some_and(|max| max < *wanted)
+            {
                 "Fix this on the host. A lower `level` checks less: `process` checks only that the process is running."
             } else {
                 "Fix this on the host or in GitLab, then apply again. To roll back, apply the old version."

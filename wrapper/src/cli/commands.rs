@@ -175,7 +175,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             } else if let Some(joined) = view::joined(&id, &answer) {
                 writeln!(io::stderr().lock(), "grit-wrapper: {}", visible_line(&joined))?;
             }
-            if wait { finish(&common, Goal::Stopped, timeout, force, watch).await } else { Ok(()) }
+            if wait { Box::pin(finish(&common, Goal::Stopped, timeout, force, watch)).await } else { Ok(()) }
         }
         Command::Cancel { common, id } => {
             let request = CancelRequest { id };
@@ -191,7 +191,9 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 _ => show(&common, &status),
             }
         }
-        Command::Wait { common, goal, timeout } => finish(&common, goal, timeout, false, None).await,
+        Command::Wait { common, goal, timeout } => {
+            Box::pin(finish(&common, goal, timeout, false, None)).await
+        }
         Command::DialStdio { address } => dial_stdio::run(&address).await,
     }
 }

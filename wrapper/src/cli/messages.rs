@@ -104,6 +104,7 @@ fn drain(drain: v1::Drain) -> Result<Drain, UnknownValue> {
         signalled: drain.signalled,
         outcome,
         open_requests: drain.open_requests,
+        waits_for: Some(drain.waits_for).filter(|clause| !clause.is_empty()),
         exit: drain.exit.map(exit),
         graceful_until: None,
         progress_at: None,

@@ -227,6 +227,7 @@ mod tests {
                 signalled: true,
                 outcome: None,
                 open_requests: Some(0),
+                waits_for: None,
                 exit: None,
                 graceful_until: None,
                 progress_at: None,

@@ -134,6 +134,8 @@ pub struct Drain {
     pub outcome: Option<StopOutcome>,
     /// Job requests that were open at SIGQUIT or, before it, are open now; `None` if unknown.
     pub open_requests: Option<u32>,
+    /// What a graceful drain waits for before SIGQUIT.
+    pub waits_for: Option<String>,
     /// Only of an earlier runner.
     pub exit: Option<Exit>,
     /// The deadline of the request, also after the end of the drain.

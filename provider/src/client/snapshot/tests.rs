@@ -1,19 +1,15 @@
 use super::*;
 
 #[test]
-fn wait_before_the_signal_is_the_clause_of_the_first_reason() {
-    let waits_for = |state: v1::State, signalled, reason: &str| {
-        let health = v1::Health { reasons: vec![reason.to_owned()], ..Default::default() };
-        let drain = Some(v1::Drain { signalled, ..Default::default() });
-        let status = v1::Status { state: state.into(), health: Some(health), drain, ..Default::default() };
+fn wait_before_the_signal_is_a_field_of_the_drain() {
+    let of = |waits_for: &str| {
+        let drain = Some(v1::Drain { waits_for: waits_for.to_owned(), ..Default::default() });
+        let status = v1::Status { state: v1::State::Draining.into(), drain, ..Default::default() };
         Snapshot::from(status).signal_waits_for().map(str::to_owned)
     };
-    let reason = "the runner is draining: waiting for a gap between job requests, 1 open";
-    let wait = Some("waiting for a gap between job requests, 1 open".to_owned());
-    assert_eq!(waits_for(v1::State::Draining, false, reason), wait);
-    assert_eq!(waits_for(v1::State::Draining, true, reason), None);
-    assert_eq!(waits_for(v1::State::Running, false, reason), None);
-    assert_eq!(waits_for(v1::State::Draining, false, "the runner is draining"), None);
+    let wait = "waiting for a gap between job requests, 1 open";
+    assert_eq!(of(wait).as_deref(), Some(wait));
+    assert_eq!(of(""), None);
 }
 
 #[test]

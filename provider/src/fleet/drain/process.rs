@@ -1,5 +1,7 @@
 //! The process that was asked to drain: only its exit is the end of the drain.
 
+use grit_proto::SIGNAL_DRAIN;
+
 use crate::client::{Detail, RunnerStatus, Snapshot};
 
 /// Follows the draining process through the wrappers of its host. Upstream's wrapper does not report the process.
@@ -54,7 +56,7 @@ impl DrainingProcess {
 
 impl Process {
     fn is_replaced(&self, snapshot: &Snapshot, detail: &Detail) -> bool {
-        let is_its_drain = |id: &str| id == self.drain || self.drain == "signal";
+        let is_its_drain = |id: &str| id == self.drain || self.drain == SIGNAL_DRAIN;
         let has_its_drain = detail.drain.as_ref().is_some_and(|drain| is_its_drain(&drain.id));
         let is_same = match snapshot.report.status {
             RunnerStatus::Stopped => has_its_drain,

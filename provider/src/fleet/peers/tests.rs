@@ -247,6 +247,7 @@ async fn peer_with_drain_request_is_unhealthy() {
             deadline: None,
             outcome: None,
             open_requests: None,
+            waits_for: String::new(),
         }),
         evidence: crate::client::RunnerEvidence::default(),
         registrations: Vec::new(),

@@ -37,6 +37,7 @@ use crate::supervise::{ChildInfo, Observation, Phase, State};
 
 #[cfg(test)]
 pub(crate) use self::job_list::parse as parse_jobs;
+pub(crate) use self::quit_problem::waits_for;
 pub use self::{
     job_list::Job,
     level::Level,

@@ -56,27 +56,41 @@ fn quit_without_effect(
     pending.or_else(|| is_running().then_some(QuitProblem::NoEffect))
 }
 
-/// What a graceful stop does, as far as it is known, and a problem with it.
-pub(super) fn drain_reasons(phase: &Phase, problem: Option<QuitProblem>) -> (String, Option<&'static str>) {
-    let (what, problem) = match (phase, problem) {
-        (Phase::Holding { .. } | Phase::AwaitingGap { .. }, Some(QuitProblem::Ignored)) => (
-            ": SIGQUIT is held back for some seconds",
-            Some(
-                "the process ignores SIGQUIT. If the command is a script, it must start the runner with `exec`",
-            ),
-        ),
+/// What a graceful stop waits for before SIGQUIT, as a clause; `None` after the signal.
+pub(crate) fn waits_for(phase: &Phase, problem: Option<QuitProblem>) -> Option<String> {
+    Some(match (phase, problem) {
+        (Phase::Holding { .. } | Phase::AwaitingGap { .. }, Some(QuitProblem::Ignored)) => {
+            "SIGQUIT is held back for some seconds".to_owned()
+        }
         (Phase::Holding { quit_sent_at: None, .. }, _) => {
-            (": SIGQUIT is held back until the process handles it, for some seconds", None)
+            "SIGQUIT is held back until the process handles it, for some seconds".to_owned()
         }
         (Phase::AwaitingGap { open: Some(open), .. }, _) => {
-            let text = format!("the runner is draining: waiting for a gap between job requests, {open} open");
-            return (text, None);
+            format!("waiting for a gap between job requests, {open} open")
         }
-        (Phase::AwaitingGap { open: None, .. }, _) => (": waiting for a gap between job requests", None),
-        (_, Some(problem)) => ("", Some(problem.after_quit())),
-        (_, None) => (": it accepts no new jobs and exits after its last job", None),
+        (Phase::AwaitingGap { open: None, .. }, _) => "waiting for a gap between job requests".to_owned(),
+        _ => return None,
+    })
+}
+
+/// What a graceful stop does, as far as it is known, and a problem with it.
+pub(super) fn drain_reasons(phase: &Phase, problem: Option<QuitProblem>) -> (String, Option<&'static str>) {
+    let wait = waits_for(phase, problem);
+    let problem = match (&wait, problem) {
+        (Some(_), Some(QuitProblem::Ignored)) => Some(
+            "the process ignores SIGQUIT. If the command is a script, it must start the runner with `exec`",
+        ),
+        (None, Some(problem)) => Some(problem.after_quit()),
+        (_, _) => None,
     };
-    (format!("the runner is draining{what}"), problem)
+    let reason = match (wait, problem) {
+        (Some(clause), _) => format!("the runner is draining: {clause}"),
+        (None, Some(_)) => "the runner is draining".to_owned(),
+        (None, None) => {
+            "the runner is draining: it accepts no new jobs and exits after its last job".to_owned()
+        }
+    };
+    (reason, problem)
 }
 
 impl QuitProblem {

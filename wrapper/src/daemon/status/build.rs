@@ -55,7 +55,13 @@ impl Status {
             failure_reason: failure(supervision),
             restarts: supervision.restarts,
             crash_loop: supervision.is_crash_loop(),
-            drain: state.stop().map(|stop| Drain::new(state, stop, (health.fewer_jobs, is_quit_undelivered))),
+            drain: state.stop().map(|stop| Drain {
+                waits_for: match state {
+                    State::Stopping { phase, .. } => health::waits_for(phase, health.quit_problem),
+                    _ => None,
+                },
+                ..Drain::new(state, stop, (health.fewer_jobs, is_quit_undelivered))
+            }),
             health: HealthStatus::new(health),
             last_drain: supervision.last_stop.as_deref().map(Drain::past),
             shutting_down: supervision.leaving,
@@ -184,6 +190,7 @@ impl Drain {
                 State::Stopping { phase: Phase::AwaitingGap { open, .. }, .. } => *open,
                 _ => stop.open_requests,
             },
+            waits_for: None,
             exit: None,
             graceful_until: stop.deadline.map(at),
             progress_at: matches!(state, State::Stopping { .. }).then(|| at(progress)),

@@ -27,6 +27,7 @@ pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
             deadline: None,
             outcome: None,
             open_requests: None,
+            waits_for: String::new(),
         }),
         shutting_down: false,
         evidence: crate::client::RunnerEvidence::default(),

@@ -164,6 +164,7 @@ impl From<Drain> for v1::Drain {
             exit: drain.exit.map(Into::into),
             forced_by: drain.forced_by,
             open_requests: drain.open_requests,
+            waits_for: drain.waits_for.unwrap_or_default(),
         }
     }
 }
@@ -201,8 +202,13 @@ mod tests {
             health::{Health, Oldest, parse_jobs},
             status::JobList,
         },
-        supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, Supervision},
+        supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, StopId, Supervision},
     };
+
+    #[test]
+    fn drain_of_a_signal_has_the_id_of_the_api() {
+        assert_eq!(StopId::Signal.as_str(), grit_proto::SIGNAL_DRAIN);
+    }
 
     #[test]
     fn status_with_the_longest_texts_has_less_than_64_kib() {
