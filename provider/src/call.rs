@@ -24,6 +24,8 @@ pub struct Call {
     pub stop: CancellationToken,
     pub operation: Operation,
     pub walk: Walk,
+    /// Identifies the object in a call that plans it, and is empty in other calls. A core that stores the private data of a plan sends it again when it plans the object again.
+    pub object: Arc<str>,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -75,7 +77,12 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
 
 impl Call {
     pub(crate) fn new(operation: Operation, stop: CancellationToken, walk: Walk) -> Self {
-        Self { stop, operation, walk, notes: Arc::default() }
+        Self { stop, operation, walk, object: "".into(), notes: Arc::default() }
+    }
+
+    /// This call, for the object that it plans.
+    pub(crate) fn of(self, object: Arc<str>) -> Self {
+        Self { object, ..self }
     }
 
     /// Stores a state, which is returned to Terraform even if the call then fails or panics.

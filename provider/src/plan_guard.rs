@@ -20,13 +20,22 @@
 //! without a drain if the new one has the same runner manager, and otherwise fails. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
 //! process with its own sets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::time::sleep;
 
 use crate::call::Walk;
 use crate::mutex::Mutex;
 
 /// `off`: plans are not rejected, and a destroyed drain resource always drains.
 pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";
+
+/// The wait for the plan of an update.
+const UPDATE_PAUSE: Duration = Duration::from_millis(50);
+const UPDATE_LOOKS: u32 = 20;
 
 /// The drain resources of one run, as far as this process knows them.
 #[derive(Debug, Default)]
@@ -41,8 +50,10 @@ type Guards = BTreeMap<String, BTreeSet<String>>;
 struct Sets {
     off: bool,
     stored: Guards,
-    planned: BTreeSet<String>,
-    twice: BTreeSet<String>,
+    /// By instance, the objects that Terraform plans: it may plan an object again.
+    planned: BTreeMap<String, BTreeSet<String>>,
+    /// Conflicts of calls that may have been of an apply.
+    reported: BTreeMap<String, Conflict>,
     imported: Guards,
     kept: Guards,
     ending: Guards,
@@ -98,23 +109,50 @@ impl PlanGuard {
         insert(&mut self.sets.lock().stored, instance, id);
     }
 
-    /// A new drain resource of this instance is planned.
+    /// A new drain resource of this instance is planned. `object` identifies it in this plan.
     ///
-    /// It is never rejected in an apply: its create must not fail.
-    pub fn plans_new(&self, instance: &str, walk: Walk) -> Result<(), Conflict> {
+    /// There is no conflict in an apply: its create must not fail. See [`Self::refuses_new`].
+    pub fn plans_new(&self, instance: &str, object: &str, walk: Walk) -> Result<(), Conflict> {
         let mut sets = self.sets.lock();
-        let first = sets.planned.insert(instance.to_owned());
+        let planned = sets.planned.entry(instance.to_owned()).or_default();
+        planned.insert(object.to_owned());
+        let is_only = planned.len() == 1;
         if sets.off || walk == Walk::Apply {
             return Ok(());
         }
-        if sets.stored.contains_key(instance) {
-            return Err(Conflict::Superseded);
+        let conflict = if sets.stored.contains_key(instance) {
+            Conflict::Superseded
+        } else if !is_only {
+            Conflict::Twice
+        } else {
+            return Ok(());
+        };
+        sets.reported.insert(instance.to_owned(), conflict);
+        Err(conflict)
+    }
+
+    /// Whether this conflict of a new drain resource is an error. What may be an apply has only a warning: the stored drain resource of an instance
+    /// can be one that the apply updates. Its update is planned just after its state was sent; this waits for it for at most a second.
+    pub async fn refuses_new(&self, instance: &str, conflict: Conflict, walk: Walk) -> bool {
+        if walk != Walk::Unknown || conflict != Conflict::Superseded {
+            return walk == Walk::Plan;
         }
-        if !first {
-            sets.twice.insert(instance.to_owned());
-            return Err(Conflict::Twice);
+        for _ in 0..UPDATE_LOOKS {
+            let (is_kept, is_ending) = {
+                let sets = self.sets.lock();
+                (sets.kept.contains_key(instance), sets.ending.contains_key(instance))
+            };
+            // An apply destroys a drain resource at once.
+            if is_ending {
+                return true;
+            }
+            if is_kept {
+                return false;
+            }
+            sleep(UPDATE_PAUSE).await;
         }
-        Ok(())
+        // A taint, for example, in a plan without a refresh: an apply has deposed the stored one.
+        true
     }
 
     /// The drain resource `id` of this instance is imported. It is kept after that.
@@ -136,7 +174,9 @@ impl PlanGuard {
             Ok(())
         } else if has_other(&sets.ending, instance, id) {
             Err(Conflict::Shared)
-        } else if sets.imported.contains_key(instance) && has_other(&sets.kept, instance, id) {
+        } else if sets.imported.contains_key(instance) && has_other(&sets.kept, instance, id)
+            || sets.planned.contains_key(instance) && !sets.created.contains_key(instance)
+        {
             Err(Conflict::Superseded)
         } else if same_address {
             Err(Conflict::SameAddress)
@@ -155,7 +195,7 @@ impl PlanGuard {
         });
         if sets.off || sets.created.contains_key(instance) {
             Ok(())
-        } else if sets.planned.contains(instance) {
+        } else if sets.planned.contains_key(instance) {
             Err(Conflict::Superseded)
         } else if has_other(&sets.kept, instance, id) {
             Err(Conflict::Shared)
@@ -166,10 +206,9 @@ impl PlanGuard {
         }
     }
 
-    /// Instances for which this plan creates two drain resources.
-    pub fn planned_twice(&self) -> Vec<String> {
-        let sets = self.sets.lock();
-        if sets.off { Vec::new() } else { sets.twice.iter().cloned().collect() }
+    /// Conflicts of new drain resources, by instance, for which a warning was not enough if this is a plan.
+    pub fn reported(&self) -> Vec<(String, Conflict)> {
+        self.sets.lock().reported.iter().map(|(instance, conflict)| (instance.clone(), *conflict)).collect()
     }
 
     /// A drain resource of this instance was created. `manager`: the identity of its runner manager.

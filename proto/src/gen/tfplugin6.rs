@@ -372,6 +372,10 @@ pub struct ClientCapabilities {
     pub deferral_allowed: bool,
     #[prost(bool, tag = "2")]
     pub write_only_attributes_allowed: bool,
+    #[prost(bool, tag = "3")]
+    pub store_planned_private: bool,
+    #[prost(bool, tag = "4")]
+    pub computed_blocks_allowed: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Deferred {
@@ -680,6 +684,9 @@ pub mod plan_resource_change {
         pub client_capabilities: ::core::option::Option<super::ClientCapabilities>,
         #[prost(message, optional, tag = "8")]
         pub prior_identity: ::core::option::Option<super::ResourceIdentityData>,
+        /// The private data of the plan, if the object was planned before; with store_planned_private only (6.11).
+        #[prost(bytes = "vec", tag = "9")]
+        pub planned_private: ::prost::alloc::vec::Vec<u8>,
     }
     #[derive(Clone, PartialEq, ::prost::Message)]
     pub struct Response {

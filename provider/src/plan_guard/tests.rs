@@ -5,20 +5,23 @@ use super::*;
 enum Step {
     Stored(&'static str, &'static str),
     New(&'static str),
+    /// Terraform plans the same object again.
+    Again(&'static str),
     Kept(&'static str, &'static str),
     End(&'static str, &'static str),
 }
 
-use Step::{End, Kept, New, Stored};
+use Step::{Again, End, Kept, New, Stored};
 
-fn take(guard: &PlanGuard, step: Step) -> Result<(), Conflict> {
+fn take(guard: &PlanGuard, number: usize, step: Step) -> Result<(), Conflict> {
     match step {
         Stored(instance, id) => {
             guard.stored(instance, id);
             Ok(())
         }
         // The calls of this plan may not prove that it is a plan: the provider must then be careful.
-        New(instance) => guard.plans_new(instance, Walk::Unknown),
+        New(instance) => guard.plans_new(instance, &number.to_string(), Walk::Unknown),
+        Again(instance) => guard.plans_new(instance, &(number - 1).to_string(), Walk::Unknown),
         Kept(instance, id) => guard.plans_kept(instance, id, None),
         End(instance, id) => guard.plans_end(instance, id, None),
     }
@@ -47,7 +50,8 @@ fn conflicts(objects: &[&[Step]]) -> Vec<(Vec<Step>, Vec<Conflict>)> {
     let orders = interleavings(objects);
     let run = |order: Vec<Step>| {
         let guard = PlanGuard::default();
-        let found = order.iter().filter_map(|step| take(&guard, *step).err()).collect();
+        let found =
+            order.iter().enumerate().filter_map(|(number, step)| take(&guard, number, *step).err()).collect();
         (order, found)
     };
     orders.into_iter().map(run).collect()
@@ -97,8 +101,9 @@ fn removing_one_of_two_drains_is_refused_in_any_order() {
 fn two_new_drains_of_one_instance_are_refused_at_plan() {
     assert_refused(&[&[New("i-1")], &[New("i-1")]]);
     let guard = PlanGuard::default();
-    assert_eq!(guard.plans_new("i-1", Walk::Apply), Ok(()));
-    assert_eq!(guard.plans_new("i-1", Walk::Apply), Ok(()), "a create does not fail in an apply");
+    assert_eq!(guard.plans_new("i-1", "new", Walk::Apply), Ok(()));
+    assert_eq!(guard.plans_new("i-1", "other", Walk::Apply), Ok(()), "a create does not fail in an apply");
+    assert_passes(&[&[New("i-1"), Again("i-1")]]);
 }
 
 #[test]
@@ -123,12 +128,48 @@ fn new_drain_of_same_instance_supersedes_stored_drain() {
     assert_eq!(guard.successor("i-1", "10.0.0.1"), None);
 }
 
+/// A saved plan is applied: the state has a drain resource of the instance to which an unknown id resolves, and no call shows that this is an apply.
+#[tokio::test(start_paused = true)]
+async fn create_is_refused_only_where_plan_is_certain() {
+    let guard = PlanGuard::default();
+    guard.stored("i-1", "a");
+    let conflict = guard.plans_new("i-1", "new", Walk::Unknown).unwrap_err();
+    assert_eq!(conflict, Conflict::Superseded);
+    let refuses = async |walk| guard.refuses_new("i-1", conflict, walk).await;
+    assert!(refuses(Walk::Unknown).await, "a taint, in a plan without a refresh");
+    // In a plan, the stored drain resource may follow, and is refused.
+    assert_eq!(guard.plans_kept("i-1", "a", None), Err(Conflict::Superseded));
+    assert!(!refuses(Walk::Unknown).await, "an apply can update it");
+    assert!(refuses(Walk::Plan).await);
+    assert_eq!(
+        guard.reported(),
+        [("i-1".to_owned(), Conflict::Superseded)],
+        "the health check of a plan refuses it"
+    );
+    assert_eq!(guard.plans_end("i-1", "a", None), Err(Conflict::Superseded));
+    assert!(refuses(Walk::Unknown).await, "its destroy is planned");
+    assert!(!guard.refuses_new("i-1", Conflict::Twice, Walk::Unknown).await);
+
+    // The update is planned a moment later.
+    let guard = PlanGuard::default();
+    guard.stored("i-1", "a");
+    guard.plans_new("i-1", "new", Walk::Unknown).unwrap_err();
+    let update = async {
+        sleep(Duration::from_millis(300)).await;
+        guard.plans_kept("i-1", "a", None)
+    };
+    let (refused, _) = tokio::join!(guard.refuses_new("i-1", conflict, Walk::Unknown), update);
+    assert!(!refused);
+    guard.created("i-1", None);
+    assert_eq!(guard.plans_kept("i-1", "a", None), Ok(()));
+}
+
 #[test]
 fn destroyed_drain_does_not_block_new_drain() {
     let guard = PlanGuard::default();
     guard.stored("i-1", "a");
     guard.destroyed("i-1", "a");
-    assert_eq!(guard.plans_new("i-1", Walk::Unknown), Ok(()));
+    assert_eq!(guard.plans_new("i-1", "new", Walk::Unknown), Ok(()));
 }
 
 #[test]
@@ -138,7 +179,7 @@ fn plan_guard_variable_accepts_only_off() {
         assert_eq!(guard.reset(Some(off)), Ok(true), "{off:?}");
         guard.stored("i-1", "a");
         guard.created("i-1", Some("m1".to_owned()));
-        assert_eq!(guard.plans_new("i-1", Walk::Plan), Ok(()));
+        assert_eq!(guard.plans_new("i-1", "new", Walk::Plan), Ok(()));
         assert_eq!(guard.successor("i-1", "m1"), None);
     }
     for on in [None, Some(""), Some("on")] {

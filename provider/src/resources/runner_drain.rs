@@ -32,7 +32,7 @@ use crate::{
         drain::{self, AssumeSetting},
         import, plan, shutdown,
     },
-    plan_guard::{Conflict, Successor},
+    plan_guard::Successor,
     plan_overlap::KeptBy,
     process::Shared,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
@@ -124,16 +124,15 @@ impl Resource for RunnerDrain {
     async fn plan_create<'a>(&self, diags: &mut Diagnostics, mut proposed: DrainState) -> Option<DrainState> {
         let walk = call().walk;
         if let Some(instance) = proposed.instance()
-            && let Err(conflict) = self.shared.guard.plans_new(instance, walk)
+            && let Err(conflict) = self.shared.guard.plans_new(instance, &call().object, walk)
         {
             let explained = plan::conflict(instance, conflict);
             let path = AttributePath::new("instance_id");
-            if conflict == Conflict::Twice && walk != Walk::Plan {
-                explained.warning(path, diags);
-            } else {
+            if self.shared.guard.refuses_new(instance, conflict, walk).await {
                 explained.error(path, diags);
                 return None;
             }
+            explained.warning(path, diags);
         }
         let shared = self.shared_by(&proposed, proposed.instance(), SharedRunners::keeps);
         if walk == Walk::Plan {

@@ -28,7 +28,6 @@ use crate::{
         health::{Healthy, NotHealthy},
     },
     log_key,
-    plan_guard::Conflict,
     plan_overlap::KeptBy,
     process::{ConfigurationState, Shared},
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
@@ -54,15 +53,15 @@ enum WaitFailure {
 }
 
 impl RunnerHealth {
-    /// Rejects a plan that creates two drain resources for one instance, or for one runner manager.
+    /// Rejects a plan that creates a second drain resource for one instance, or for one runner manager.
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
     /// and their new ids are unknown, which proves that this is a plan.
     fn refuse_twice_guarded(&self, diags: &mut Diagnostics) -> Option<()> {
-        let instances = self.shared.guard.planned_twice().into_iter();
-        let twice = instances.map(|instance| plan::conflict(&instance, Conflict::Twice));
+        let conflicts = self.shared.guard.reported().into_iter();
+        let conflicts = conflicts.map(|(instance, conflict)| plan::conflict(&instance, conflict));
         let shared = self.shared.shared_runners.reported();
-        let refused: Vec<_> = twice.chain(shared.iter().map(plan::shared_runner)).collect();
+        let refused: Vec<_> = conflicts.chain(shared.iter().map(plan::shared_runner)).collect();
         if call().walk != Walk::Plan || refused.is_empty() {
             return Some(());
         }

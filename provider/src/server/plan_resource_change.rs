@@ -1,5 +1,7 @@
 //! PlanResourceChange: the planned change. Before a destroy, it can only reject or warn.
 
+use std::sync::Arc;
+
 use grit_proto::tfplugin6 as pb;
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
     dynamic::{Change, Raw},
 };
 use crate::{
-    call::Operation,
+    call::{CALL, Operation, call},
     explain::protocol,
     schema::{AttributePath, Diagnostics},
     wire::{self, Encoded},
@@ -20,11 +22,15 @@ impl Service {
     ) -> pb::plan_resource_change::Response {
         if Self::is_first_plan(&request) {
             self.0.walks.saw_plan();
+        } else if !request.planned_private.is_empty() {
+            self.0.walks.saw_second_plan();
         }
         let name = request.type_name.clone();
+        let object = object(&request.planned_private);
+        let planned_private = object.as_bytes().to_vec();
         let outcome = self
             .run(Operation::Other, "plan", &name, move |service, diags| {
-                Box::pin(service.plan_change(request, diags))
+                Box::pin(CALL.scope(call().of(object), service.plan_change(request, diags)))
             })
             .await;
         let (planned_state, replacing) = outcome
@@ -36,7 +42,7 @@ impl Service {
         pb::plan_resource_change::Response {
             planned_identity,
             planned_state,
-            planned_private: wire::private(),
+            planned_private,
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
@@ -45,8 +51,11 @@ impl Service {
 
     /// Whether only a plan makes this request: see [`walks`](super::walks).
     fn is_first_plan(request: &pb::plan_resource_change::Request) -> bool {
-        let prior = request.prior_state.as_ref().is_some_and(|prior| !wire::is_null(prior));
-        wire::has_unknown(request.config.as_ref()) || (!prior && !request.prior_private.is_empty())
+        let exists = |state: &Option<pb::DynamicValue>| state.as_ref().is_some_and(|it| !wire::is_null(it));
+        let is_stored = request.client_capabilities.as_ref().is_some_and(|core| core.store_planned_private);
+        wire::has_unknown(request.config.as_ref())
+            || (!exists(&request.prior_state) && !request.prior_private.is_empty())
+            || is_stored && request.planned_private.is_empty() && exists(&request.proposed_new_state)
     }
 
     async fn plan_change(
@@ -71,5 +80,13 @@ impl Service {
                 None
             }
         }
+    }
+}
+
+/// What identifies a planned object: the private data of its first plan, or a new text.
+fn object(planned_private: &[u8]) -> Arc<str> {
+    match str::from_utf8(planned_private) {
+        Ok(object) if !object.is_empty() => object.into(),
+        _ => uuid::Uuid::new_v4().simple().to_string().into(),
     }
 }

@@ -11,6 +11,8 @@
 //! | an unknown value in a configuration                       | a plan: in an apply everything that a resource refers to is applied  |
 //! | a read of a managed resource                              | a plan: only a plan refreshes                                        |
 //! | a plan without a prior state, but with prior private data | a plan: the second half of a replacement; an apply has deposed or destroyed the prior object |
+//! | a plan without the private data of a plan, of a core that stores it (protocol 6.11) | a plan                                     |
+//! | a plan with the private data of a plan, as the first evidence                       | an apply                                   |
 //! | a create, update or destroy                               | an apply                                                             |
 //!
 //! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_validation` check this with Terraform, with and without a saved
@@ -39,6 +41,14 @@ impl Walks {
     /// A call that only a plan makes.
     pub(super) fn saw_plan(&self) {
         self.0.lock().walk = Walk::Plan;
+    }
+
+    /// A plan of an object that was planned before: in an apply, or again in one plan, of which the first call has proved that it is one.
+    pub(super) fn saw_second_plan(&self) {
+        let mut seen = self.0.lock();
+        if seen.walk == Walk::Unknown {
+            seen.walk = Walk::Apply;
+        }
     }
 
     /// A call that only an apply makes.
@@ -74,6 +84,10 @@ mod tests {
         walks.saw_apply();
         assert_eq!(walks.now(), Walk::Apply);
         walks.configured(true);
+        walks.saw_second_plan();
         assert_eq!(walks.now(), Walk::Plan);
+        walks.configured(false);
+        walks.saw_second_plan();
+        assert_eq!(walks.now(), Walk::Apply);
     }
 }
