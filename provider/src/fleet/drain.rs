@@ -129,21 +129,15 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 // Repeated also after it was accepted: the request was lost (upstream's wrapper forgets a request before its process
                 // exists), or the host restarted the runner.
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {
-                    let permit = if self.admitted {
-                        None
-                    } else {
-                        match self.peer_check.enter(state.deadline).await {
-                            Ok(permit) => Some(permit),
-                            Err(peers) => {
-                                let requested = self.requested;
-                                return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
-                            }
-                        }
-                    };
+                    if !self.admitted
+                        && let Err(peers) = self.peer_check.check(state.deadline).await
+                    {
+                        let requested = self.requested;
+                        return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
+                    }
                     self.started_by = StartedBy::Here;
                     snapshot = self.request(state).await?;
                     self.admitted = true;
-                    drop(permit);
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! The check of `guard`: peers are checked and the drain is requested in one step.
+//! The check of `guard`, before a drain is requested.
 //!
-//! Two drains can be each other's peers. If both checked before one of them requests its drain, both would find the other one healthy, and
-//! both would be drained. So a check holds a lock until the wrapper has accepted the request, for all drains of one process. A runner
-//! manager that this process drains is not a healthy peer, regardless of its status.
+//! Two drains can be each other's peers, and all drains of a process check their peers in parallel. A runner manager that this process drains is not
+//! a healthy peer, regardless of its status. So after its check, a drain is added to those of this process in one step with a second look: only if
+//! enough of the peers that it found healthy are not drained by this process meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,10 +12,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::{
-    sync::{Mutex as PeerCheckLock, OwnedMutexGuard},
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::retry::Retry;
 use crate::client::{ClientError, RunnerStatus, Wrapper};
@@ -29,7 +26,6 @@ pub(crate) const PEER_ATTEMPTS: u32 = 3;
 /// The drains of one process.
 #[derive(Debug, Default)]
 pub struct Drains {
-    peer_check: Arc<PeerCheckLock<()>>,
     /// The number of drains of each runner manager, by its identity.
     under_way: Arc<Mutex<BTreeMap<String, usize>>>,
 }
@@ -42,7 +38,17 @@ impl Drains {
 
     /// This process starts to drain the runner manager.
     pub fn begin(&self, manager: &str) -> DrainInProgress {
+        self.add(manager, &mut self.under_way.lock())
+    }
+
+    /// As [`Self::begin`], if this process drains at most as many of these peers that `min_healthy` remain.
+    fn begin_beside(&self, manager: &str, peers: &[&str], min_healthy: usize) -> Option<DrainInProgress> {
         let mut under_way = self.under_way.lock();
+        let left = peers.iter().filter(|peer| !under_way.contains_key(**peer)).count();
+        (left >= min_healthy).then(|| self.add(manager, &mut under_way))
+    }
+
+    fn add(&self, manager: &str, under_way: &mut BTreeMap<String, usize>) -> DrainInProgress {
         *under_way.entry(manager.to_owned()).or_default() += 1;
         DrainInProgress {
             all: Arc::clone(&self.under_way),
@@ -88,14 +94,8 @@ impl Drop for DrainInProgress {
 
 /// Decides, before the first request, whether a running runner may be drained.
 pub trait PeerCheck: Sync {
-    /// Waits for other checks, then checks the peers. The permit must be held until the response to the request.
-    fn enter(&self, deadline: Instant) -> impl Future<Output = Result<Permit, TooFewPeers>> + Send;
-}
-
-/// The permission to request a drain.
-#[derive(Debug, Default)]
-pub struct Permit {
-    _lock: Option<OwnedMutexGuard<()>>,
+    /// Checks the peers. After a success, the manager is one that this process drains.
+    fn check(&self, deadline: Instant) -> impl Future<Output = Result<(), TooFewPeers>> + Send;
 }
 
 /// A drain without `guard`.
@@ -103,8 +103,8 @@ pub struct Permit {
 pub struct WithoutPeers;
 
 impl PeerCheck for WithoutPeers {
-    async fn enter(&self, _: Instant) -> Result<Permit, TooFewPeers> {
-        Ok(Permit::default())
+    async fn check(&self, _: Instant) -> Result<(), TooFewPeers> {
+        Ok(())
     }
 }
 
@@ -151,25 +151,27 @@ pub(crate) struct WithPeers<'a, W> {
     pub peers: BTreeMap<String, Peer<W>>,
     pub min_healthy: usize,
     pub retry: Retry,
-    /// Set after a successful check.
+    /// Set by a successful check.
     pub under_way: Mutex<Option<DrainInProgress>>,
 }
 
 impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
-    async fn enter(&self, deadline: Instant) -> Result<Permit, TooFewPeers> {
-        let lock = Arc::clone(&self.drains.peer_check).lock_owned().await;
-        self.check(deadline).await?;
-        let began = self.drains.begin(&self.identity);
-        *self.under_way.lock() = Some(began);
-        Ok(Permit { _lock: Some(lock) })
+    async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
+        let deadline = deadline.min(Instant::now() + PEER_LIMIT);
+        loop {
+            let healthy = self.healthy(deadline).await?;
+            if let Some(began) = self.drains.begin_beside(&self.identity, &healthy, self.min_healthy) {
+                *self.under_way.lock() = Some(began);
+                return Ok(());
+            }
+        }
     }
 }
 
 impl<W: Wrapper> WithPeers<'_, W> {
-    /// Checks all peers in parallel, until enough are healthy.
-    async fn check(&self, deadline: Instant) -> Result<(), TooFewPeers> {
-        let deadline = deadline.min(Instant::now() + PEER_LIMIT);
-        let (mut healthy, mut unhealthy, mut identities) = (0, Vec::new(), BTreeSet::new());
+    /// Checks all peers in parallel, until enough are healthy. Returns their identities.
+    async fn healthy(&self, deadline: Instant) -> Result<Vec<&str>, TooFewPeers> {
+        let (mut healthy, mut unhealthy, mut identities) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut checks = FuturesUnordered::new();
         for (key, peer) in &self.peers {
             // An invalid entry has no identity.
@@ -178,20 +180,20 @@ impl<W: Wrapper> WithPeers<'_, W> {
             } else if peer.wrapper.is_ok() && !identities.insert(&peer.identity) {
                 unhealthy.push((key.clone(), PeerProblem::Duplicate));
             } else {
-                checks.push(async move { (key.clone(), self.check_peer(peer, deadline).await) });
+                checks.push(async move { (key, peer, self.check_peer(peer, deadline).await) });
             }
         }
-        while healthy < self.min_healthy {
+        while healthy.len() < self.min_healthy {
             match checks.next().await {
-                Some((_, Ok(()))) => healthy += 1,
-                Some((key, Err(problem))) => unhealthy.push((key, problem)),
+                Some((_, peer, Ok(()))) => healthy.push(peer.identity.as_str()),
+                Some((key, _, Err(problem))) => unhealthy.push((key.clone(), problem)),
                 None => {
                     unhealthy.sort_by(|(one, _), (other, _)| one.cmp(other));
-                    return Err(TooFewPeers { healthy, wanted: self.min_healthy, unhealthy });
+                    return Err(TooFewPeers { healthy: healthy.len(), wanted: self.min_healthy, unhealthy });
                 }
             }
         }
-        Ok(())
+        Ok(healthy)
     }
 
     /// Whether a peer is healthy. Retries failed calls.

@@ -263,7 +263,7 @@ async fn peer_with_drain_request_is_unhealthy() {
         retry: retry(None),
         under_way: Mutex::default(),
     };
-    let refused = guarded.enter(Instant::now() + Duration::from_secs(60)).await.unwrap_err();
+    let refused = guarded.check(Instant::now() + Duration::from_secs(60)).await.unwrap_err();
     assert!(matches!(&refused.unhealthy[0].1, PeerProblem::AskedToDrain(id) if id == "ci-7"), "{refused:?}");
 }
 
@@ -281,4 +281,22 @@ async fn peer_check_retries_once_and_names_unreachable_peer() {
     let Err(NotDrained::TooFewPeers { peers, .. }) = outcome else { panic!("{outcome:?}") };
     assert!(matches!(&peers.unhealthy[0].1, PeerProblem::Unreached(error) if error.is_absent()), "{peers:?}");
     assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
+}
+
+/// The peers of 64 drains respond to nothing: all drains report it after the time limit of one peer.
+#[tokio::test(start_paused = true)]
+async fn drains_check_their_peers_in_parallel() {
+    let drains = Drains::default();
+    let (own, silent) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
+    let start = Instant::now();
+    let checks = (0..64).map(|number| {
+        let (drains, own, silent) = (&drains, &own, &silent);
+        async move {
+            let peers = BTreeMap::from([("peer".to_owned(), peer("peer", silent))]);
+            guarded_by(drains, &format!("m{number}"), own, peers, 1).await
+        }
+    });
+    let outcomes = futures::future::join_all(checks).await;
+    assert!(outcomes.iter().all(refused), "{outcomes:?}");
+    assert!(start.elapsed() <= PEER_LIMIT, "{:?}", start.elapsed());
 }
