@@ -65,7 +65,7 @@ impl Shared {
 
     /// The wrapper that a connection to this manager reaches, in one notation; `None` while a value that selects it is unknown.
     pub(crate) fn wrapper_of(&self, manager: &RunnerManagerArgs) -> Option<String> {
-        self.configuration().known()?.wrapper_of(manager)
+        manager.identity(self.configuration().known()?.selectors())
     }
 
     /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.

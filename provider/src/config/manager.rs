@@ -112,7 +112,7 @@ impl RunnerManagerArgs {
 
     /// Its identity where no provider block is known.
     pub(crate) fn addresses(&self) -> Option<String> {
-        self.identity(Selectors::default())
+        self.identity(Selectors { username: true, ..Selectors::default() })
     }
 
     /// The identities of the manager in a plan, as far as they are known: host and wrapper address, and each instance id with the wrapper

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{manager::RunnerManagerArgs, provider_block::Configured, text::set};
+use super::{manager::RunnerManagerArgs, text::set};
 use crate::{
     explain::values,
     schema::{AttributePath, Diagnostics, Value},
@@ -32,24 +32,12 @@ pub(crate) fn refuse<'a>(
     }
 }
 
-impl Configured {
-    /// The wrapper that a connection to this manager reaches, in one notation; `None` while a value that selects it is unknown.
-    ///
-    /// Contains the user: at an SSH gateway it can select the host.
-    pub(crate) fn wrapper_of(&self, manager: &RunnerManagerArgs) -> Option<String> {
-        let user = self.ssh.login(set(&manager.username), None).username;
-        if user.is_none() && manager.username.is_unknown() {
-            return None;
-        }
-        Some(format!("{} {}", manager.identity(self.selectors())?, user.unwrap_or_default()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
+    use crate::config::provider_block::Configured;
 
     fn map(entries: &[(&str, Json)]) -> BTreeMap<String, Value<RunnerManagerArgs>> {
         let manager = |entry: &Json| {
@@ -78,7 +66,7 @@ mod tests {
     fn errors(ssh: &Json, managers: &BTreeMap<String, Value<RunnerManagerArgs>>) -> Vec<String> {
         let known = configured(ssh);
         let (path, mut diags) = (AttributePath::new("runner_managers"), Diagnostics::default());
-        refuse(managers.iter(), &path, |manager| known.wrapper_of(manager), &mut diags);
+        refuse(managers.iter(), &path, |manager| manager.identity(known.selectors()), &mut diags);
         diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
     }
 
@@ -106,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn user_in_the_command_is_part_of_the_identity() {
+    fn user_is_part_of_the_identity() {
         let managers = map(&[("a", json!({"username": "u+m1"})), ("b", json!({"username": "u+m2"}))]);
         let equal = |ssh: &Json| {
             let known = configured(ssh);
@@ -114,10 +102,12 @@ mod tests {
             identity("a") == identity("b")
         };
         let by_user = json!(["ssh", "{{username}}@{{host}}"]);
-        assert!(!equal(&json!({ "ssh_command": by_user })));
-        assert!(equal(&json!({ "ssh_command": by_user, "username": "deploy" })));
-        // Without a command the host decides nothing by the user: two users of one host are one wrapper.
-        assert!(equal(&json!({})));
+        for ssh in [json!({ "ssh_command": by_user }), json!({})] {
+            assert!(!equal(&ssh), "an SSH gateway can select the host by the user");
+            let mut ssh = ssh;
+            ssh["username"] = json!("deploy");
+            assert!(equal(&ssh), "the user of the provider block takes precedence");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Function for ValidateManagers {
             description: "Returns the map of runner managers with the type that the resources accept, or an error that names entry and \
                           attribute. Unlike a resource, it refuses attributes that are not part of the contract, and two entries for the \
                           same runner manager. It does not know the commands of the provider block, so it also refuses two entries with \
-                          equal addresses that reach different hosts by a placeholder of a command, such as `{{username}}`. A missing \
+                          equal addresses that reach different hosts by a placeholder of a command, such as `{{instance_id}}`. A missing \
                           `instance_name` becomes the key of the entry. Unknown values stay unknown.",
             parameters: vec![Parameter {
                 name: PARAMETER,

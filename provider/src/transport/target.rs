@@ -68,8 +68,8 @@ pub struct AgentSource {
     pub identity: Option<String>,
 }
 
-/// The values of a runner manager, besides its addresses, that the command of a [`Strategy`](super::settings::Strategy) contains: managers with equal addresses and
-/// different values can be on different hosts.
+/// The values of a runner manager, besides its addresses, that can select its host: managers with equal addresses and different values can be on
+/// different hosts. A command of a [`Strategy`](super::settings::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Selectors {
     pub(crate) instance_name: bool,

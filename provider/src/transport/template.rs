@@ -93,16 +93,19 @@ pub(crate) fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
 
 /// What selects the host of a connection besides the addresses.
 pub(crate) fn selectors(strategy: &Strategy) -> Selectors {
-    let arguments = match strategy {
-        Strategy::Direct | Strategy::ProxyJump => return Selectors::default(),
-        Strategy::ProxyCommand(arguments) | Strategy::SshCommand(arguments) => arguments,
+    let template = match strategy {
+        Strategy::Direct | Strategy::ProxyJump => None,
+        // An invalid template opens no connection.
+        Strategy::ProxyCommand(arguments) | Strategy::SshCommand(arguments) => {
+            Template::parse(arguments).ok()
+        }
     };
-    // An invalid template opens no connection.
-    let Ok(template) = Template::parse(arguments) else { return Selectors::default() };
+    let contains = |name| template.as_ref().is_some_and(|template| template.contains(name));
     Selectors {
-        instance_name: template.contains("instance_name"),
-        instance_id: template.contains("instance_id"),
-        username: template.contains("username"),
+        instance_name: contains("instance_name"),
+        instance_id: contains("instance_id"),
+        // The provider logs in with it, and a gateway can select the host by it. A command of its own logs in by its own rules.
+        username: !matches!(strategy, Strategy::SshCommand(_)) || contains("username"),
     }
 }
 

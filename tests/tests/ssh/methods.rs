@@ -1,6 +1,11 @@
 //! The same manager with every connection method.
 
-use crate::{fixture::Fixture, stub::Wrapper};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::Path};
+
+use crate::{
+    fixture::{Fixture, soon},
+    stub::Wrapper,
+};
 use grit_provider::testing::transport::{HostPort, Secret};
 use grit_tests::provider_client::{Connector, JumpOptions, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::{Builder, ClientKey, Sshd};
@@ -213,4 +218,38 @@ pub(crate) fn command(
     arguments: &[&str],
 ) -> StrategyOptions {
     kind(arguments.iter().map(|it| (*it).to_owned()).collect())
+}
+
+/// One address, and for each user another root directory: what a connection reaches depends on the user.
+#[tokio::test]
+async fn gateway_selects_wrapper_by_user() {
+    if !rustix::process::geteuid().is_root() {
+        return grit_testkit::not_covered(
+            "a gateway with a root directory for each user",
+            "only root can start it",
+        );
+    }
+    // sshd refuses a root directory below one that other users can write.
+    let roots = tempfile::Builder::new().prefix("gateway-").tempdir_in("/run").unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    open(roots.path(), 0o755);
+    let wrappers = [("nobody", 2), ("daemon", 4)].map(|(user, status)| {
+        let root = roots.path().join(user);
+        std::fs::create_dir(&root).unwrap();
+        let wrapper = Wrapper::unix(&root.join("wrapper.sock"));
+        open(&root.join("wrapper.sock"), 0o777);
+        wrapper.set(|script| script.status = status);
+        (user, status, wrapper)
+    });
+    let root_of_user = format!("ChrootDirectory {}/%u", roots.path().display());
+    let fixture = Fixture::with(|builder| builder.open_to_all().config(root_of_user));
+    let connector = Connector::new(SshOptions { username: None, ..fixture.options() });
+    let client = |user: &str| {
+        let wrapper_address = "unix:///wrapper.sock".parse().unwrap();
+        connector.client(Target { username: Some(user.to_owned()), wrapper_address, ..fixture.target() })
+    };
+    for (user, status, _wrapper) in &wrappers {
+        let report = soon(client(user).check_status()).await.unwrap();
+        assert_eq!(report.status, (*status).into(), "{user}");
+    }
 }
