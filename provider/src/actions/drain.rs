@@ -18,7 +18,11 @@ use crate::{
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{Explained, UNVERIFIED_PEER, action, health},
+    explain::{
+        Explained, UNVERIFIED_PEER,
+        drain::{self, Subject},
+        health,
+    },
     fleet::{
         self,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy},
@@ -67,20 +71,26 @@ impl Drain {
         match draining.run(&board.watch(key, client.clone()), policy, &call().stop).await {
             Ok(Drained::Ended(ended)) => {
                 board.finished(key, &format!("{}{peer}", end(&ended)));
-                Ok(action::drained(key, &ended, policy))
+                let warnings = drain::end::warnings(key, &ended, policy, Subject::Action);
+                Ok(warnings.into_iter().map(|(_, warning)| warning).collect())
             }
             Ok(Drained::InProgress(started)) => {
                 let text = "the shutdown is in progress, and this action does not wait for its end";
                 board.finished(key, &format!("{text}{peer}"));
-                Ok(started.no_callback.iter().map(|why| action::no_callback(key, why)).collect())
+                let no_callback = started.no_callback.iter();
+                Ok(no_callback.map(|why| drain::no_callback(key, why, Subject::Action)).collect())
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let failure = NotDrained::Connect { attempts, waited, requested: Requested::No, error };
-                Err(action::not_drained(key, &failure))
+                Err(not_drained(key, &failure))
             }
-            Err(failure) => Err(action::not_drained(key, &failure)),
+            Err(failure) => Err(not_drained(key, &failure)),
         }
     }
+}
+
+fn not_drained(key: &str, failure: &NotDrained) -> Explained {
+    drain::not_drained(key, failure, "", None, Subject::Action)
 }
 
 fn end(ended: &Ended) -> String {

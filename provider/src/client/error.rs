@@ -79,6 +79,11 @@ impl ClientError {
         }
     }
 
+    /// Whether the wrapper has responded.
+    pub fn is_response(&self) -> bool {
+        matches!(self, Self::Status { .. })
+    }
+
     /// Whether no host responds: connection refused, no route, no response, unknown host name.
     pub fn is_absent(&self) -> bool {
         self.reachability() == Reachability::Absent

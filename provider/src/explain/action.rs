@@ -5,93 +5,16 @@ use std::time::Duration;
 use super::{
     connection::explain,
     diagnostic::{Code, Explained},
-    drain::{self, Subject, bad_end},
     health::{lacking, not_verifiable, reason_given, timed_out},
     phrases::{append, last_seen, tries},
-    receipt,
 };
 use crate::{
     client::{ClientError, Start},
     duration::human,
-    fleet::{
-        cancel::NotCancelled,
-        drain::{DrainPolicy, Ended, Mode, NoCallback, NotDrained, Requested},
-        health::NotHealthy,
-    },
+    fleet::{cancel::NotCancelled, health::NotHealthy},
 };
 
 const INVOKE_AGAIN: &str = "Then invoke the action again.";
-
-/// Warns about a drain that ended, but not as requested.
-pub(crate) fn drained(manager: &str, ended: &Ended, policy: &DrainPolicy) -> Vec<Explained> {
-    let forced = ended.forced.then(|| drain::forced(manager, policy.timeout, Subject::Action));
-    let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    let bad_end = bad_end(manager, &ended.snapshot, by_choice, Subject::Action);
-    let no_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why));
-    let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));
-    forced.into_iter().chain(no_callback).chain(bad_end).chain(receipt).collect()
-}
-
-/// Warns that the callback of the action will not be sent.
-pub(crate) fn no_callback(manager: &str, why: &NoCallback) -> Explained {
-    drain::no_callback(manager, why, Subject::Action)
-}
-
-/// Explains why the exit of the runner of `manager` is not confirmed.
-pub(crate) fn not_drained(manager: &str, failure: &NotDrained) -> Explained {
-    match failure {
-        NotDrained::Connect { attempts, waited, requested, error } => {
-            connect(manager, error, *attempts, *waited, what_was_requested(*requested))
-        }
-        NotDrained::TimedOut { waited, requested, mode, forced, last } => Explained::new(
-            Code::TimedOut,
-            "Runner was not drained in time",
-            format!(
-                "Runner manager {manager:?}: the runner process has not exited within {}. {} {}",
-                human(*waited),
-                last_seen(last.as_ref()),
-                what_was_requested(*requested)
-            ),
-            if *forced || *mode == Mode::Forceful {
-                "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the host."
-            } else {
-                "Invoke the action again to continue waiting, with more time in `timeouts.invoke`. To abort the remaining jobs, set \
-                 `mode = \"forceful\"`."
-            },
-        ),
-        NotDrained::Interrupted { waited, requested, last } => Explained::new(
-            Code::Interrupted,
-            "Drain was interrupted",
-            format!(
-                "Runner manager {manager:?}: the wait was cancelled after {}. {} {}",
-                human(*waited),
-                last_seen(last.as_ref()),
-                what_was_requested(*requested)
-            ),
-            match requested {
-                Requested::No => "Invoke the action again to request the shutdown.",
-                Requested::Perhaps | Requested::Accepted => {
-                    "Cancelling Terraform does not cancel the drain. Invoke the action again to wait for the same drain, or use \
-                     `grit_start` to start the runner after it has exited."
-                }
-            },
-        ),
-        // An action has no guard.
-        NotDrained::TooFewPeers { .. } | NotDrained::Replaced { .. } => {
-            drain::not_drained(manager, failure, "", None, Subject::Action)
-        }
-    }
-}
-
-fn what_was_requested(requested: Requested) -> &'static str {
-    match requested {
-        Requested::Accepted => "The shutdown was requested and continues on the host.",
-        Requested::Perhaps => {
-            "The shutdown request was sent, but no response was received: the runner may be draining."
-        }
-        Requested::No => "No shutdown was requested.",
-    }
-}
 
 /// Explains why `manager` was not started, or is not healthy after its start.
 pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {

@@ -1,5 +1,6 @@
 //! Texts for a drain: errors, and warnings about a runner that has exited.
 
+pub(crate) mod end;
 mod peers;
 mod subject;
 mod successor;
@@ -13,12 +14,12 @@ pub(crate) use self::{
 
 use self::{
     peers::too_few_peers,
-    subject::{assumed_title, unset_variable},
+    subject::{KEPT, assumed_title, unset_variable},
 };
 use super::{
     connection::{cause, explain},
     diagnostic::{Code, Explained},
-    phrases::{SAME_COMMAND, append, assume_terminated_line, first_line, last_seen, sentences, tries},
+    phrases::{append, assume_terminated_line, first_line, last_seen, sentences, tries},
 };
 use crate::{
     assume_terminated,
@@ -37,7 +38,7 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
         "Drain resource has an invalid runner manager",
         format!(
             "grit_runner_drain {id:?} cannot be destroyed, because `{attribute}` in the state is invalid: {problem}. No shutdown was \
-             requested, so the runner may still accept jobs. The instance was kept."
+             requested, so the runner may still accept jobs. {KEPT}"
         ),
         format!(
             "Correct `{attribute}` in the configuration and apply this change, then destroy. If the resource or its key was removed from \
@@ -67,13 +68,16 @@ pub(crate) fn not_drained(
                 append(&mut explained.happened, &not_counted(setting, *requested, error));
             }
             if explained.code == Code::ConnectFailed {
-                append(&mut explained.next_step, &format!("Then {SAME_COMMAND}."));
-                if error.reachability() == Reachability::Absent && setting.is_none() {
-                    if assume_terminated::is_set() {
-                        append(&mut explained.happened, &not_in_variable(id));
-                    }
-                    append(&mut explained.next_step, &subject.host_is_gone(id));
+                append(&mut explained.next_step, &format!("Then {}.", subject.again()));
+            }
+            // An action has no evidence on which anything depends.
+            let can_be_confirmed =
+                *requested == Requested::No && !error.is_response() && subject != Subject::Action;
+            if can_be_confirmed && setting != Some(AssumeSetting::Variable) {
+                if assume_terminated::is_set() {
+                    append(&mut explained.happened, &not_in_variable(id));
                 }
+                append(&mut explained.next_step, &subject.host_is_gone(id));
             }
             explained
         }
@@ -89,14 +93,15 @@ pub(crate) fn not_drained(
                 match (requested, *forced || *mode == Mode::Forceful) {
                     (Requested::No, _) => "No shutdown was requested.",
                     (_, true) => "The forceful stop is still in progress on the host.",
-                    (_, false) => "The runner is still draining.",
+                    (_, false) => "The runner is still draining on the host.",
                 },
                 kept,
             ]),
             if *forced || *mode == Mode::Forceful {
                 format!(
                     "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
-                     host, then {SAME_COMMAND}."
+                     host, then {}.",
+                    subject.again()
                 )
             } else {
                 subject.longer_or_forceful()
@@ -114,8 +119,8 @@ pub(crate) fn not_drained(
                 kept,
             ]),
             format!(
-                "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {SAME_COMMAND}, which also drains the runner that is \
-                 running now."
+                "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {}, which also drains the runner that is running now.",
+                subject.again()
             ),
         ),
         NotDrained::Interrupted { waited, requested, last } => Explained::new(
@@ -134,10 +139,11 @@ pub(crate) fn not_drained(
                 kept,
             ]),
             match requested {
-                Requested::No => "The next run of the same command sends the shutdown request.",
-                Requested::Perhaps | Requested::Accepted => {
-                    "The next run of the same command continues to wait for the same drain."
-                }
+                Requested::No => format!("To send the shutdown request, {}.", subject.again()),
+                Requested::Perhaps | Requested::Accepted => format!(
+                    "Cancelling Terraform does not cancel the drain. To wait for the same drain, {}.",
+                    subject.again()
+                ),
             },
         ),
         NotDrained::TooFewPeers { peers, requested } => {
@@ -180,17 +186,18 @@ fn not_counted(setting: AssumeSetting, requested: Requested, error: &ClientError
         (Requested::Accepted | Requested::Perhaps, _) => {
             "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the same command again"
         }
+        (Requested::No, _) if error.is_response() => "the wrapper responded",
         (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
         (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
         (Requested::No, Reachability::Unknown) => {
-            "the attempt failed before it reached the host, so the state of the host is unknown"
+            "the attempt failed before it reached the host, or a jump host or a command made the connection, so the state of the host is unknown"
         }
         (Requested::No, Reachability::Absent) => "the host was reachable in at least one of the attempts",
     };
     format!("{} was not used: {why}.", setting.named())
 }
 
-/// Warns that a host was assumed terminated.
+/// Warns that a runner was assumed terminated.
 pub(crate) fn assumed_terminated(
     manager: &str,
     attempts: u32,
@@ -203,7 +210,7 @@ pub(crate) fn assumed_terminated(
         more => format!("{more} attempts in a row"),
     };
     let mut happened = format!(
-        "Runner manager {manager:?} was not drained: the host was unreachable in {tries} within {} ({}). Because {} is set, the runner is \
+        "Runner manager {manager:?} was not drained: its wrapper was not reached in {tries} within {} ({}). Because {} is set, the runner is \
          treated as terminated.",
         human(waited),
         cause(error),
@@ -225,7 +232,7 @@ pub(crate) fn assumed_terminated(
 }
 
 /// Warns that a drain became forceful at its deadline.
-pub(crate) fn forced(manager: &str, limit: Duration, subject: Subject) -> Explained {
+fn forced(manager: &str, limit: Duration, subject: Subject) -> Explained {
     Explained::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
@@ -238,7 +245,7 @@ pub(crate) fn forced(manager: &str, limit: Duration, subject: Subject) -> Explai
 }
 
 /// Warns that the exit of the process that was draining was not reported.
-pub(crate) fn exit_unseen(manager: &str, subject: Subject) -> Explained {
+fn exit_unseen(manager: &str, subject: Subject) -> Explained {
     Explained::new(
         Code::WrapperError,
         format!("Exit of the draining runner of {manager} was not reported"),
@@ -272,12 +279,7 @@ pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> 
 }
 
 /// Warns about a runner that did not exit cleanly; none when it did.
-pub(crate) fn bad_end(
-    manager: &str,
-    snapshot: &Snapshot,
-    forceful: bool,
-    subject: Subject,
-) -> Option<Explained> {
+fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject) -> Option<Explained> {
     let happened = match snapshot.detail.as_deref() {
         Some(detail) => detail.bad_end(forceful)?,
         None => {
@@ -295,7 +297,7 @@ pub(crate) fn bad_end(
             "The runner of runner manager {manager:?} has exited, so {}, but {happened}.",
             subject.consequence()
         ),
-        "Check the jobs in GitLab. Check the log of the wrapper before the host is destroyed.",
+        "Check the jobs in GitLab.",
     ))
 }
 

@@ -21,7 +21,9 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
         NotHealthy::Connect { attempts, waited, error } => {
             let mut explained = explain(manager, error);
             append(&mut explained.happened, &tries(*attempts, *waited));
-            if error.reachability() == Reachability::Absent {
+            if matches!(error.reachability(), Reachability::Absent | Reachability::Answered)
+                && !error.is_response()
+            {
                 append(&mut explained.next_step, "Then apply again.");
                 append(&mut explained.next_step, &never_started(id));
             }
@@ -100,8 +102,7 @@ fn never_started(id: &str) -> String {
     format!(
         "If the host will never start, remove its runner manager from the configuration (for a rollback, set the old version), and apply \
          with a variable that treats its runner as terminated in this run. The variable has no effect while the runner manager is in the \
-         configuration. To do the same in every run, set `on_unreachable = \"assume_terminated\"` on its grit_runner_drain before. Do this \
-         only if the host is gone or never started: the jobs of a running runner are lost.{}",
+         configuration. Do this only if the host is gone or never started: the jobs of a running runner are lost.{}",
         assume_terminated_line(id)
     )
 }

@@ -55,14 +55,15 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 /// The next step after a failed drain.
 pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform apply` or `terraform destroy`)";
 
-/// The next step for a host that no longer exists: the attribute, or the command for one run, with which the text ends. `id` is the id of the
+/// The next step for a host without a runner: the attribute, or the command for one run, with which the text ends. `id` is the id of the
 /// instance or of the drain resource.
 pub(super) fn host_is_gone(id: &str) -> String {
     format!(
-        "If the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`), run \
-         the same command with a variable that treats its runner as terminated in this run; replace `apply` by `destroy` if the command \
-         was a destroy. To do the same in every run, set `on_unreachable = \"assume_terminated\"` and apply before you remove the drain \
-         resource. Do this only if the host is gone: the jobs of a running runner are lost.{}",
+        "If the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`), or its \
+         runner has never started, run the same command with a variable that treats its runner as terminated in this run; replace `apply` by \
+         `destroy` if the command was a destroy. For hosts at whose address nothing responds, `on_unreachable = \"assume_terminated\"` does \
+         the same in every run: apply it before you remove the drain resource. Do this only if no runner is running on the host: its jobs \
+         are lost.{}",
         assume_terminated_line(id)
     )
 }

@@ -16,8 +16,8 @@ use crate::{
     },
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Outcome, StartedBy},
-        receipt::NoReceipt,
+        drain::{DrainPolicy, Drained, Ended, NotDrained, Outcome, StartedBy},
+        receipt::{NoReceipt, Receipt},
     },
     log_key as key,
     mutex::Mutex,
@@ -125,23 +125,10 @@ pub(super) fn report_end(
             );
         }
     }
-    if ended.forced {
-        drain::forced(name, policy.timeout, subject).warning(path.clone(), diags);
+    if ended.receipt.as_ref().is_some_and(Receipt::is_empty_list) {
+        tracing::info!({ key::MANAGER } = name, "{}", receipt::EMPTY);
     }
-    if ended.exit_unseen {
-        drain::exit_unseen(name, subject).warning(path.clone(), diags);
-    }
-    if let Some(why) = &ended.no_callback {
-        drain::no_callback(name, why, subject).warning(AttributePath::new("shutdown_callback"), diags);
-    }
-    let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    if let Some(warning) = drain::bad_end(name, &ended.snapshot, by_choice, subject) {
-        warning.warning(path.clone(), diags);
-    }
-    if let Some(receipt) = &ended.receipt {
-        if receipt.is_empty_list() {
-            tracing::info!({ key::MANAGER } = name, "{}", receipt::EMPTY);
-        }
-        receipt::warnings(name, receipt).iter().for_each(|warning| warning.warning(path.clone(), diags));
+    for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {
+        warning.warning(attribute.map_or_else(|| path.clone(), AttributePath::new), diags);
     }
 }

@@ -1,8 +1,14 @@
 use super::*;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
-    explain::diagnostic::tests::{all, gone},
-    fleet::health::Missing,
+    explain::{
+        diagnostic::tests::{all, gone},
+        drain::{Subject, not_drained as explain_drain},
+    },
+    fleet::{
+        drain::{Mode, NotDrained, Requested},
+        health::Missing,
+    },
     transport::{ConnectionMethod, Route},
 };
 
@@ -28,6 +34,7 @@ fn failed_drain_action_errors_match_snapshot() {
         last: last(),
     };
     let interrupted = |requested, last| NotDrained::Interrupted { waited: HOUR, requested, last };
+    let not_drained = |name, failure| explain_drain(name, failure, "", None, Subject::Action);
     let unreached = |requested| NotDrained::Connect { attempts: 12, waited: HOUR, requested, error: gone() };
     insta::assert_snapshot!(all(vec![
         not_drained("m1", &unreached(Requested::No)),

@@ -54,10 +54,19 @@ impl Subject {
         }
     }
 
-    /// What a failure kept, as a sentence. A shutdown resource has no instance.
+    /// What continues a drain, as a clause.
+    pub(super) fn again(self) -> &'static str {
+        match self {
+            Self::Drain => SAME_COMMAND,
+            Self::ShutdownCreate | Self::ShutdownUpdate => "apply again",
+            Self::Action => "invoke the action again",
+        }
+    }
+
+    /// What a failure keeps, as a sentence. The instance itself can be gone, for example after a destroy with `-target`.
     pub(super) fn kept(self) -> &'static str {
         match self {
-            Self::Drain => "The instance was kept.",
+            Self::Drain => KEPT,
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => "",
         }
     }
@@ -79,7 +88,7 @@ impl Subject {
                  before that. For longer drains, raise `{timeout}` and apply while the runner manager is in the configuration; later, its \
                  timeout cannot be changed, and only repeating the command helps."
             ),
-            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
+            Self::ShutdownCreate | Self::ShutdownUpdate => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
                  `mode = \"forceful\"` and apply."
             ),
@@ -92,6 +101,10 @@ impl Subject {
                 "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can also \
                  lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run `grit-wrapper drain \
                  --wait` on the host, which ignores the guard, then run the same command again."
+            Self::Action => format!(
+                "Invoke the action again to continue waiting, with more time in `{timeout}`. To abort the remaining jobs, set \
+                 `mode = \"forceful\"`."
+            ),
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
@@ -103,8 +116,8 @@ impl Subject {
         match self {
             Self::Drain => phrases::host_is_gone(id),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
-                "Only if the host no longer exists: remove the manager from `runner_managers`, or treat its runner as terminated in this \
-                 run:{}",
+                "Only if no runner is running on the host (it no longer exists, or its runner has never started): remove the manager from \
+                 `runner_managers`, or treat its runner as terminated in this run:{}",
                 phrases::assume_terminated_line(id)
             ),
         }
@@ -119,3 +132,6 @@ pub(super) fn assumed_title(manager: &str) -> String {
 pub(super) fn unset_variable() -> String {
     format!("Unset {} before the next run.", assume_terminated::VARIABLE)
 }
+pub(super) const KEPT: &str =
+    "The drain resource stays in the state, and Terraform does not destroy the instance that it refers to.";
+

@@ -37,7 +37,7 @@ fn failed_drain_errors_match_snapshot() {
             "m1",
             &unreached(Requested::No, mute()),
             "i-1",
-            Some(AssumeSetting::Variable),
+            Some(AssumeSetting::Attribute),
             Subject::Drain
         ),
         not_drained(

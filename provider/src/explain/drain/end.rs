@@ -1,0 +1,80 @@
+//! The warnings about a runner that has exited.
+
+use super::{Explained, Subject, bad_end, exit_unseen, forced, no_callback};
+use crate::{
+    explain::receipt,
+    fleet::drain::{DrainPolicy, Ended, Mode},
+};
+
+/// Each warning, and the attribute that it is about, if it is not the runner manager.
+pub(crate) fn warnings(
+    manager: &str,
+    ended: &Ended,
+    policy: &DrainPolicy,
+    subject: Subject,
+) -> Vec<(Option<&'static str>, Explained)> {
+    let by_choice = ended.forced || policy.mode == Mode::Forceful;
+    let of_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why, subject));
+    let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));
+    let of_manager = ended
+        .forced
+        .then(|| forced(manager, policy.timeout, subject))
+        .into_iter()
+        .chain(ended.exit_unseen.then(|| exit_unseen(manager, subject)))
+        .chain(bad_end(manager, &ended.snapshot, by_choice, subject))
+        .chain(receipt);
+    let of_callback = of_callback.map(|warning| (Some("shutdown_callback"), warning));
+    of_manager.map(|warning| (None, warning)).chain(of_callback).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        client::{DrainRequest, RunnerStatus, Snapshot},
+        fleet::{
+            Retry,
+            drain::{NoCallback, OnTimeout, OnUnreachable, StartedBy},
+            receipt::{NoReceipt, OnLostJobs},
+        },
+    };
+
+    #[test]
+    fn resource_and_action_have_the_same_warnings() {
+        let mut snapshot = Snapshot::from(RunnerStatus::Stopped);
+        snapshot.report.failure_reason = "exit status 1".to_owned();
+        let ended = Ended {
+            started_by: StartedBy::Here,
+            waited: Duration::from_secs(60),
+            forced: true,
+            exit_unseen: true,
+            snapshot,
+            no_callback: Some(NoCallback::Upstream),
+            receipt: Some(NoReceipt::Upstream.into()),
+        };
+        let policy = DrainPolicy {
+            mode: Mode::Graceful,
+            wait: true,
+            start: Instant::now(),
+            timeout: Duration::from_secs(3600),
+            on_timeout: OnTimeout::Force,
+            on_unreachable: OnUnreachable::Fail,
+            on_lost_jobs: OnLostJobs::Warn,
+            request: DrainRequest::default(),
+            retry: Retry { attempts: None, min_delay: Duration::ZERO, max_delay: Duration::ZERO },
+        };
+        let titles = |subject| -> Vec<_> {
+            let found = warnings("m1", &ended, &policy, subject);
+            found.into_iter().map(|(attribute, warning)| (attribute, warning.summary)).collect()
+        };
+        let of_resource = titles(Subject::Drain);
+        assert_eq!(of_resource.len(), 5, "{of_resource:?}");
+        for subject in [Subject::ShutdownCreate, Subject::Action] {
+            assert_eq!(titles(subject), of_resource);
+        }
+    }
+}
