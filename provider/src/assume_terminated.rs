@@ -1,7 +1,8 @@
 //! `GRIT_ASSUME_TERMINATED`: treats instances as terminated in one run.
 //!
-//! `on_unreachable = "assume_terminated"` does this permanently, but it must be applied first, which is not possible after the runner
-//! manager was removed from the configuration.
+//! It is a person's statement about these instances: every failure to reach a wrapper ends its drain with a warning, and only a response of the
+//! wrapper counts against it. `on_unreachable = "assume_terminated"`, which is permanent, needs a direct connection and an address at which
+//! nothing responds, and must be applied before the runner manager is removed from the configuration.
 
 /// Ids of instances or drain resources, separated by commas.
 pub(crate) const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";

@@ -255,8 +255,9 @@ pub(crate) fn option_attributes() -> Attributes {
             human(FORCE_LIMIT)
         ),
         on_unreachable: text => &format!(
-            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats an unreachable \
-             host as terminated: jobs that are still running there are lost.",
+            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats a host as terminated if \
+             nothing responds at its address: jobs that are still running there are lost. It needs a direct connection, without jump host and \
+             command. `GRIT_ASSUME_TERMINATED` names an instance for one run, with any connection.",
             OnUnreachable::choices()
         ),
         on_lost_jobs: text => &format!(

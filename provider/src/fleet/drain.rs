@@ -165,29 +165,26 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
 
     fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
         let retry = &self.policy.retry;
-        if !error.retryable() {
-            return Err(Err(self.unreached(state, error)));
-        }
-        if self.requested != Requested::No {
+        let is_final = !error.retryable();
+        if self.requested != Requested::No && !is_final {
             return Ok(error);
         }
-        if self.may_assume(state) {
-            if retry.exhausted(state.absences) { Err(Ok(self.assumed(state, error))) } else { Ok(error) }
-        } else if retry.exhausted(state.failures) {
-            Err(Err(self.unreached(state, error)))
-        } else {
-            Ok(error)
+        let gone = self.failures_of_terminated(state, &error);
+        let failures = if gone > 0 { gone } else { state.failures };
+        if !is_final && !retry.exhausted(failures) {
+            return Ok(error);
         }
+        Err(if gone > 0 { Ok(self.assumed(gone, error)) } else { Err(self.unreached(state, error)) })
     }
 
-    /// Treats an absent host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy requires it. Otherwise
+    /// Treats a host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy requires it. Otherwise
     /// the drain has failed.
     fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
-        if self.may_assume(state)
-            && state.absences >= state.failures
-            && let Some(error) = state.lost.take()
-        {
-            return Some(Ok(self.assumed(state, error)));
+        if let Some(error) = &state.lost {
+            let gone = self.failures_of_terminated(state, error);
+            if gone > 0 && gone >= state.failures {
+                return Some(Ok(self.assumed(gone, error.clone())));
+            }
         }
         // Jobs that had no graceful part are not aborted: the runner may not know of any request.
         let may_force = self.policy.on_timeout == OnTimeout::Force && self.requested != Requested::No;
@@ -354,16 +351,20 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    /// A host can be treated as terminated only before a shutdown was requested.
-    fn may_assume(&self, state: &WaitState<'_>) -> bool {
-        self.policy.on_unreachable == OnUnreachable::AssumeTerminated
-            && self.requested == Requested::No
-            && state.absences > 0
+    /// The number of consecutive failures, with this last one, for which the host can be treated as terminated: only before a shutdown was
+    /// requested, and only with a setting of the user.
+    fn failures_of_terminated(&self, state: &WaitState<'_>, error: &ClientError) -> u32 {
+        match self.policy.on_unreachable {
+            OnUnreachable::AssumeTerminated if self.requested == Requested::No => state.absences,
+            OnUnreachable::Confirmed if self.requested == Requested::No && !error.is_response() => {
+                state.failures.max(1)
+            }
+            OnUnreachable::Fail | OnUnreachable::AssumeTerminated | OnUnreachable::Confirmed => 0,
+        }
     }
 
-    fn assumed(&self, state: &WaitState<'_>, error: ClientError) -> Drained {
-        let waited = self.policy.start.elapsed();
-        Drained::AssumedTerminated { attempts: state.absences, waited, error }
+    fn assumed(&self, attempts: u32, error: ClientError) -> Drained {
+        Drained::AssumedTerminated { attempts, waited: self.policy.start.elapsed(), error }
     }
 
     fn unreached(&self, state: &WaitState<'_>, error: ClientError) -> NotDrained {

@@ -31,6 +31,12 @@ impl HostPort {
         self.port
     }
 
+    /// The network interface of an IPv6 address, a name or a number.
+    pub(super) fn zone(&self) -> Option<&str> {
+        let (address, zone) = self.host.split_once('%')?;
+        address.parse::<Ipv6Addr>().is_ok().then_some(zone)
+    }
+
     /// The same address in one notation: names in lower case, IP addresses in their usual form.
     pub(super) fn canonical(&self) -> Self {
         let host = match self.host.parse::<IpAddr>() {
@@ -95,13 +101,6 @@ impl FromStr for WrapperAddress {
             (_, Some(_)) => tcp.parse().map(Self::Tcp),
             (_, None) => Err(AddressError::NoPort(tcp.to_owned())),
         }
-    }
-}
-
-impl WrapperAddress {
-    /// Whether the SSH server must resolve a host name to connect to it.
-    pub(super) fn has_name(&self) -> bool {
-        matches!(self, Self::Tcp(address) if address.host().parse::<IpAddr>().is_err())
     }
 }
 
@@ -208,10 +207,18 @@ fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
         .contains(['/', '@', '[', ']', '"', '\'', '\\', ',', '`', '$', ';', '&', '|', '<', '>', '(', ')'])
     {
         "contains a character that is not valid in a host name"
+    } else if host.parse::<IpAddr>().is_err() && !host.contains(':') && !is_name(host) {
+        "is not a valid host name: each part between dots has 1 to 63 characters, and the name at most 253"
     } else {
         return Ok(host.to_owned());
     };
     Err(AddressError::BadHost { address: address.to_owned(), problem })
+}
+
+/// Whether the name service can look up this name (RFC 1035, section 2.3.4). It reports another name as unknown, without a lookup.
+fn is_name(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    name.len() <= 253 && name.split('.').all(|label| (1..=63).contains(&label.len()))
 }
 
 /// The path behind `unix:`; `//` in front of an absolute path belongs to the URL form.
@@ -285,6 +292,11 @@ mod tests {
             assert_eq!(host_port(text), Err(AddressError::Padded(text.to_owned())));
             let wrapper = format!("unix:///run/w.sock{text}\n").parse::<WrapperAddress>();
             assert!(matches!(wrapper, Err(AddressError::Padded(_))), "{wrapper:?}");
+        }
+        let (long, longer) = ("a".repeat(63), "a".repeat(64));
+        assert!(host_port(&long).is_ok() && host_port("h.example.").is_ok());
+        for text in [&longer, "a..b", ".", ".a", &[long.as_str(); 5].join(".")] {
+            assert!(host_port(text).unwrap_err().to_string().contains("not a valid host name"), "{text:?}");
         }
         for text in ["deploy@h", "ssh://h", "h/x", "a b", "a\u{7}b", "$(id)", "a;b"] {
             assert!(host_port(text).is_err(), "{text:?}");

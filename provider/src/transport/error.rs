@@ -366,8 +366,6 @@ pub struct Observations {
     pub certificate: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
-    /// The server, a jump host, showed that nothing responds at the address to which it was to connect.
-    pub target_absent: bool,
 }
 
 /// Shows the received bytes as text.
@@ -378,7 +376,6 @@ impl fmt::Debug for Observations {
             .field("banner", &self.banner)
             .field("certificate", &self.certificate)
             .field("stderr", &self.stderr)
-            .field("target_absent", &self.target_absent)
             .finish()
     }
 }

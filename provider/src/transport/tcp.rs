@@ -35,7 +35,15 @@ pub(crate) async fn connect(
     deadline: Deadline,
 ) -> Result<QuickAck, Cause> {
     let lookup = tokio::net::lookup_host((address.host(), address.port()));
-    let found = resolved(lookup, deadline.cap(limit)).await?.collect();
+    let found = resolved(lookup, deadline.cap(limit)).await.map_err(|cause| match address.zone() {
+        // The name service reports an unknown name.
+        Some(zone) => {
+            let problem = format!("this machine has no network interface {zone:?}");
+            Cause::Resolve(io::Error::new(io::ErrorKind::AddrNotAvailable, problem).into())
+        }
+        None => cause,
+    });
+    let found = found?.collect();
     connect_any(found, deadline.cap(limit)).await
 }
 
@@ -166,6 +174,7 @@ mod tests {
     use crate::transport::{
         Reachability, Route,
         error::{Phase, TransportError},
+        limits::Limits,
         settings::ConnectionMethod,
     };
 
@@ -184,6 +193,23 @@ mod tests {
                 let reachability = TransportError::at(Phase::Tcp, route, cause).reachability();
                 assert_eq!(reachability == Reachability::Absent, is_absent, "{other}: {reachability:?}");
             }
+        }
+    }
+
+    /// No packet was sent. The interface may belong to another machine.
+    #[tokio::test]
+    async fn unknown_interface_is_not_an_absent_host() {
+        for (address, text) in [
+            ("fe80::1%no-such-if", "no network interface \"no-such-if\""),
+            ("[fe80::1%99999]:22", ""),
+            ("[fe80::1%]:22", ""),
+        ] {
+            let deadline = Limits::new(None, None, None).deadline(None);
+            let cause =
+                connect(&address.parse().unwrap(), Duration::from_secs(60), deadline).await.unwrap_err();
+            assert!(cause.to_string().contains(text), "{cause}");
+            let error = TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause);
+            assert_eq!(error.reachability(), Reachability::Unknown, "{address}");
         }
     }
 

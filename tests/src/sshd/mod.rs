@@ -37,17 +37,10 @@ pub struct Builder {
     host_keys: Vec<String>,
     authorized: Vec<String>,
     config: Vec<String>,
-    name_server: Option<IpAddr>,
     open: bool,
 }
 
 impl Builder {
-    /// The name server that this sshd asks, once and for at most 3 s. Only root can set it.
-    pub fn name_server(mut self, address: IpAddr) -> Self {
-        self.name_server = Some(address);
-        self
-    }
-
     /// Makes the server's directory readable for every user, for logins of other users.
     pub fn open_to_all(mut self) -> Self {
         self.open = true;
@@ -124,7 +117,6 @@ impl Sshd {
             host_keys: vec!["ed25519".to_owned()],
             authorized: Vec::new(),
             config: Vec::new(),
-            name_server: None,
             open: false,
         }
     }
@@ -232,10 +224,7 @@ impl Sshd {
         fs::write(&config, config_text(builder, dir, host_keys, address))?;
         let log = fs::File::options().create(true).append(true).open(dir.join("log"))?;
         let before = log.metadata()?.len();
-        let mut command = match builder.name_server {
-            None => Command::new(PROGRAM),
-            Some(name_server) => with_name_server(name_server, dir)?,
-        };
+        let mut command = Command::new(PROGRAM);
         let mut child = command
             .args(["-D", "-e", "-f"])
             .arg(&config)
@@ -268,16 +257,6 @@ impl Drop for Sshd {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Starts the program in a mount namespace with another `/etc/resolv.conf`.
-fn with_name_server(address: IpAddr, dir: &Path) -> anyhow::Result<Command> {
-    let file = dir.join("resolv.conf");
-    fs::write(&file, format!("nameserver {address}\noptions timeout:3 attempts:1\n"))?;
-    let mut command = Command::new("unshare");
-    let script = "mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", script, "sh"]).arg(file).arg(PROGRAM);
-    Ok(command)
 }
 
 /// The name of the user who runs the test.

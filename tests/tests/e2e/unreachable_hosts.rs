@@ -1,9 +1,13 @@
 //! Unreachable hosts: the conditions of `assume_terminated`, and the rollback from a version that never boots.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use grit_tests::{
-    lab::{Lab, host::ssh::ClientKey},
+    lab::{
+        Lab,
+        event::{Event, What},
+        host::ssh::ClientKey,
+    },
     poll,
     rollout::{PATIENCE, Rollout},
     terraform::{Run, Workspace},
@@ -61,7 +65,6 @@ fn printed_health_command_rolls_back_unbootable_version() {
     let (mut rollout, health_check) = after_a_version_that_never_boots(json!({ "attempts": 2 }));
     let (_, detail) = only_error(&health_check);
     let guard = value_of_printed_command(&detail);
-    assert!(detail.contains("on_unreachable = \"assume_terminated\""), "{detail}");
 
     // Without `assume_terminated` the host may still run jobs. The error also prints the command with the instance's identifier.
     let (_, detail) = only_error(&rollout.workspace.apply().unwrap().failed());
@@ -142,46 +145,66 @@ fn absent_host_is_assumed_terminated_at_drain_timeout() {
     assert_eq!(rollout.hosts(), Vec::<String>::new());
 }
 
+/// The attribute needs an address at which nothing responds. The variable is a statement about the instance: only a response of the wrapper counts.
 #[test]
-fn assume_terminated_ignored_if_host_refuses_login() {
+fn named_instance_ends_unless_its_wrapper_responds() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let mut workspace = Workspace::new(&["grit"]).unwrap();
     let stranger = lab.folder().join("stranger");
     std::fs::create_dir(&stranger).unwrap();
     let stranger = ClientKey::make(&stranger).unwrap();
     let changed_key = stranger.public.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    let configuration = |key: &Path, host_key: &str| {
+    let mut workspace = Workspace::new(&["grit"]).unwrap();
+    let configuration = |ssh: serde_json::Value, host_key: &str| {
         let mut manager = instance.runner_manager();
         manager["host_key"] = json!(host_key);
         json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-            "provider": { "grit": { "ssh": { "private_key_path": key } } },
+            "provider": { "grit": { "ssh": ssh } },
             "resource": { "grit_runner_drain": { "m1": {
                 "instance_id": instance.id,
                 "runner_manager": manager,
                 "on_unreachable": "assume_terminated",
                 "retry": { "attempts": 2, "min_delay": "100ms" },
-                "timeouts": { "delete": "20s" },
+                "timeouts": { "delete": "60s" },
             } } },
         })
         .to_string()
     };
+    let key = &lab.client_key().path;
+    let dead = grit_tests::sshd::free_address().unwrap();
+    let jump = json!({ "address": dead.to_string(), "username": "u", "private_key_path": key, "host_key": changed_key });
+    for (ssh, host_key, title) in [
+        (json!({ "private_key_path": key }), &changed_key, "Host key has changed"),
+        (json!({ "private_key_path": stranger.path }), &instance.host_key, "Login refused"),
+        (
+            json!({ "private_key_path": key, "proxy_jump": [jump] }),
+            &instance.host_key,
+            "Host is not reachable",
+        ),
+        (json!({ "private_key_path": key, "proxy_command": ["false"] }), &instance.host_key, ""),
+        (json!({ "ssh_command": ["false"] }), &instance.host_key, ""),
+    ] {
+        workspace.write("main.tf.json", &configuration(ssh, host_key)).unwrap();
+        workspace.set_env(VARIABLE, "");
+        workspace.apply().unwrap().succeeded();
+        let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
+        assert!(title.is_empty() || summary == title, "{summary}: {detail}");
+        assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not used"), "{detail}");
+        assert_eq!(value_of_printed_command(&detail), instance.id);
+        workspace.set_env(VARIABLE, &instance.id);
+        assert!(was_assumed(&workspace.destroy().unwrap().succeeded()), "{summary}");
+        assert_eq!(signals(&lab), 0, "{summary}");
+    }
 
-    let changed = configuration(&lab.client_key().path, &changed_key);
-    workspace.write("main.tf.json", &changed).unwrap();
+    let correct = configuration(json!({ "private_key_path": key }), &instance.host_key);
+    workspace.write("main.tf.json", &correct).unwrap();
     workspace.apply().unwrap().succeeded();
-    let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
-    assert_eq!(summary, "Host key has changed");
-    assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not used"), "{detail}");
-    workspace.set_env(VARIABLE, &instance.id);
-    let (_, detail) = only_error(&workspace.destroy().unwrap().failed());
-    assert!(detail.contains(&format!("`{VARIABLE}` was not used")), "{detail}");
+    assert!(!was_assumed(&workspace.destroy().unwrap().succeeded()));
+    assert_eq!(signals(&lab), 1, "its wrapper responds: it is drained");
+}
 
-    // A rejected login.
-    workspace.write("main.tf.json", &configuration(&stranger.path, &instance.host_key)).unwrap();
-    workspace.apply().unwrap().succeeded();
-    let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
-    assert_eq!(summary, "Login refused");
-    assert!(detail.contains(&format!("`{VARIABLE}` was not used")), "{detail}");
+fn signals(lab: &Lab) -> usize {
+    let is_signal = |event: &&Event| matches!(event.what, What::RunnerSignal { .. });
+    lab.events().all().iter().filter(is_signal).count()
 }

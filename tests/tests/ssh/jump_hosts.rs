@@ -109,52 +109,18 @@ async fn manager_unreachable_from_jump_host_is_an_error() {
     insta::assert_snapshot!("jump_host_unreachable_target", message);
 }
 
-/// A host that is treated as terminated loses its jobs, so a failure of the jump host must not count as one of the manager.
+/// A host that is treated as terminated loses its jobs. What a jump host reports about it depends on the program of the jump host.
 #[tokio::test]
-async fn manager_is_absent_only_if_responding_jump_host_shows_it() {
+async fn manager_behind_jump_host_is_never_absent() {
     let topology = Topology::new(Method::Jump);
-    let options = SshOptions { connect_timeout: Some(Duration::from_secs(18)), ..topology.options() };
-    let connector = Connector::new(options);
-    let failure = async |address: &str| {
+    let connector = Connector::new(topology.options());
+    for address in
+        [grit_tests::sshd::free_address().unwrap().to_string(), "no-such-host.invalid:22".to_owned()]
+    {
         let target = Target { address: address.parse().unwrap(), ..topology.target() };
-        soon(connector.client(target).check_status()).await.unwrap_err()
-    };
-    let nobody = grit_tests::sshd::free_address().unwrap().to_string();
-    for error in futures::future::join_all((0..5).map(|_| failure(&nobody))).await {
-        assert!(error.is_absent(), "refused: {error:?}");
+        let error = soon(connector.client(target).check_status()).await.unwrap_err();
+        assert!(!error.is_absent(), "{address}: {error:?}");
     }
-    let error = failure("no-such-host.invalid:22").await;
-    let says_temporary = format!("{error:?}").contains("Temporary failure");
-    assert_eq!(error.is_absent(), !says_temporary, "unknown name: {error:?}");
-
-    let queue = crate::phase_timeouts::silence(&topology.fixture.sshd);
-    let silent = topology.target().address.to_string();
-    let error = failure(&silent).await;
-    assert!(error.is_absent() && error.time_limit().is_some(), "no response: {error:?}");
-    topology.bastions[0].0.freeze();
-    let error = failure(&silent).await;
-    assert!(!error.is_absent() && error.time_limit().is_some(), "frozen jump host: {error:?}");
-    topology.bastions[0].0.thaw();
-    drop(queue);
-    topology.fixture.sshd.thaw();
-}
-
-/// The name service of the jump host responds after the limit of the channel, and before that of the jump host's own response.
-#[tokio::test]
-async fn manager_is_not_absent_if_name_service_of_jump_host_is_silent() {
-    if !rustix::process::geteuid().is_root() {
-        return grit_testkit::not_covered("a silent name service of a jump host", "only root can set it");
-    }
-    let silent = grit_tests::sshd::free_address().unwrap().ip();
-    let _name_server = std::net::UdpSocket::bind((silent, 53)).unwrap();
-    let mut topology = Topology::new(Method::Jump);
-    let key = topology.bastions[0].1.clone();
-    topology.bastions[0] = (Sshd::builder().authorize(&key).name_server(silent).start().unwrap(), key);
-    let options = SshOptions { connect_timeout: Some(Duration::from_secs(6)), ..topology.options() };
-    let target = Target { address: "manager.example:22".parse().unwrap(), ..topology.target() };
-    let error = soon(Connector::new(options).client(target).check_status()).await.unwrap_err();
-    assert!(error.time_limit().is_some(), "the lookup takes 3 s, and the limit is 2 s: {error:?}");
-    assert!(!error.is_absent(), "{error:?}");
 }
 
 #[tokio::test]

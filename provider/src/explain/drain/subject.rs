@@ -3,6 +3,7 @@
 use crate::{
     assume_terminated,
     explain::phrases::{self, SAME_COMMAND},
+    fleet::drain::OnUnreachable,
 };
 
 /// The setting that makes an unreachable host count as terminated.
@@ -15,6 +16,14 @@ pub(crate) enum AssumeSetting {
 }
 
 impl AssumeSetting {
+    pub(crate) fn on_unreachable(setting: Option<Self>) -> OnUnreachable {
+        match setting {
+            Some(Self::Variable) => OnUnreachable::Confirmed,
+            Some(Self::Attribute) => OnUnreachable::AssumeTerminated,
+            None => OnUnreachable::Fail,
+        }
+    }
+
     pub(super) fn named(self) -> String {
         match self {
             Self::Attribute => "`on_unreachable = \"assume_terminated\"`".to_owned(),
@@ -92,6 +101,10 @@ impl Subject {
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
                  `mode = \"forceful\"` and apply."
             ),
+            Self::Action => format!(
+                "Invoke the action again to continue waiting, with more time in `{timeout}`. To abort the remaining jobs, set \
+                 `mode = \"forceful\"`."
+            ),
         }
     }
 
@@ -101,10 +114,6 @@ impl Subject {
                 "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can also \
                  lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run `grit-wrapper drain \
                  --wait` on the host, which ignores the guard, then run the same command again."
-            Self::Action => format!(
-                "Invoke the action again to continue waiting, with more time in `{timeout}`. To abort the remaining jobs, set \
-                 `mode = \"forceful\"`."
-            ),
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
@@ -124,6 +133,9 @@ impl Subject {
     }
 }
 
+pub(super) const KEPT: &str =
+    "The drain resource stays in the state, and Terraform does not destroy the instance that it refers to.";
+
 /// The title of a warning that an assumption counted.
 pub(super) fn assumed_title(manager: &str) -> String {
     format!("Runner manager {manager} was assumed terminated")
@@ -132,6 +144,3 @@ pub(super) fn assumed_title(manager: &str) -> String {
 pub(super) fn unset_variable() -> String {
     format!("Unset {} before the next run.", assume_terminated::VARIABLE)
 }
-pub(super) const KEPT: &str =
-    "The drain resource stays in the state, and Terraform does not destroy the instance that it refers to.";
-

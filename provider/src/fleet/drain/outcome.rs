@@ -25,7 +25,7 @@ pub enum Drained {
     Ended(Box<Ended>),
     /// The shutdown is in progress, and the policy does not wait for its end.
     InProgress(Box<InProgress>),
-    /// The host was absent, and a setting of the user treats this as terminated.
+    /// The wrapper was not reached, and a setting of the user treats this as terminated.
     AssumedTerminated { attempts: u32, waited: Duration, error: ClientError },
 }
 

@@ -27,13 +27,15 @@ pub enum OnTimeout {
     Force,
 }
 
-/// The action when the host is absent before the shutdown was requested.
+/// The action when the wrapper is not reached before the shutdown was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUnreachable {
     /// The drain fails: jobs may be running there.
     Fail,
-    /// The host is treated as terminated; the user has set this explicitly.
+    /// A host is treated as terminated if nothing responds at its address.
     AssumeTerminated,
+    /// The user has named the instance as terminated, for this run: every failure to reach its wrapper counts.
+    Confirmed,
 }
 
 /// The settings of one drain.

@@ -226,6 +226,35 @@ async fn absent_host_is_terminated_only_with_assume_terminated() {
     assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
 }
 
+/// Only a response of the wrapper counts against the user's statement about this instance.
+#[tokio::test(start_paused = true)]
+async fn confirmed_end_counts_unless_wrapper_responds() {
+    use ScriptedFault::{Broken, Busy, Down, HandshakeQueueTimeout, Lost, Refused};
+    let confirmed = DrainPolicy { on_unreachable: OnUnreachable::Confirmed, ..policy() };
+    // Another attempt cannot change a broken protocol.
+    for (fault, expected) in [(Down, 5), (Busy, 5), (Lost, 5), (Broken, 1)] {
+        let wrapper = Scripted::new(move |_| Err::<RunnerStatus, _>(fault));
+        let outcome = drained(&confirmed, &wrapper).await.unwrap();
+        let Drained::AssumedTerminated { attempts, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(attempts, expected, "{fault:?}");
+    }
+    // Without an attempt: at the deadline.
+    let short = DrainPolicy { timeout: Duration::from_secs(60), ..confirmed.clone() };
+    let waiting = Scripted::new(|_| Err::<RunnerStatus, _>(HandshakeQueueTimeout));
+    let outcome = drained(&short, &waiting).await.unwrap();
+    assert!(matches!(outcome, Drained::AssumedTerminated { .. }), "{outcome:?}");
+
+    let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(Refused));
+    let error = drained(&confirmed, &refusing).await.unwrap_err();
+    assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+    // A wrapper that responded in this run has a drain since.
+    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
+        10..3000 => Err(Down),
+        _ => draining(4000)(input),
+    });
+    assert_eq!(end(&drained(&confirmed, &wrapper).await.unwrap()), (StartedBy::Here, false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();

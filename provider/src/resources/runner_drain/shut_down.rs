@@ -12,7 +12,7 @@ use crate::{
         drain::{self, AssumeSetting, Subject},
         protocol,
     },
-    fleet::drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
+    fleet::drain::{DrainPolicy, Drained, NotDrained},
     log_key as key,
     resources::draining::{Draining, report_end},
     schema::{AttributePath, Diagnostics, Value},
@@ -83,10 +83,6 @@ impl DrainState {
     fn policy(&self, known: &Configured, start: Instant, setting: Option<AssumeSetting>) -> DrainPolicy {
         let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let policy = self.options().policy(self.id(), start, self.timeout(), retry);
-        let on_unreachable = match setting {
-            Some(_) => OnUnreachable::AssumeTerminated,
-            None => policy.on_unreachable,
-        };
-        DrainPolicy { on_unreachable, ..policy }
+        DrainPolicy { on_unreachable: AssumeSetting::on_unreachable(setting), ..policy }
     }
 }

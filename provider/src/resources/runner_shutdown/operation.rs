@@ -25,7 +25,7 @@ use crate::{
     },
     fleet::{
         self, Outcomes,
-        drain::{DrainPolicy, Drained, NotDrained, OnUnreachable},
+        drain::{DrainPolicy, Drained, NotDrained},
     },
     log_key,
     resources::{
@@ -146,9 +146,7 @@ impl<'a> Open<'a> {
         let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let mut policy = options.policy(id, start, planned.timeout(subject), retry);
         policy.wait = planned.waits();
-        if setting.is_some() {
-            policy.on_unreachable = OnUnreachable::AssumeTerminated;
-        }
+        policy.on_unreachable = AssumeSetting::on_unreachable(setting);
         Self { manager, policy, setting }
     }
 

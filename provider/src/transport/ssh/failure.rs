@@ -100,13 +100,6 @@ pub(crate) fn says_unknown_name(text: &str) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// Whether the text of an SSH server that could not connect to a host (`SSH_OPEN_CONNECT_FAILED`) is about that host. All other texts can be
-/// about the server: its name service, its resources, its firewall.
-pub(super) fn says_host_absent(text: &str) -> bool {
-    let network = ["Connection refused", "No route to host", "Host is unreachable", "timed out"];
-    says_unknown_name(text) || network.iter().any(|words| text.contains(words))
-}
-
 pub(super) fn channel_refusal(reason: &ChannelOpenFailure) -> ChannelRefusal {
     match reason {
         ChannelOpenFailure::AdministrativelyProhibited => ChannelRefusal::Prohibited,
@@ -135,19 +128,6 @@ fn names_ssh2(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_texts_about_target_report_it_absent() {
-        for text in
-            ["Connection refused", "No route to host", "Connection timed out", "Name or service not known"]
-        {
-            assert!(says_host_absent(text), "{text}");
-        }
-        let about_server = ["", "open failed", "Temporary failure in name resolution", "Too many open files"];
-        for text in about_server.iter().chain(&["Permission denied", "Cannot assign requested address"]) {
-            assert!(!says_host_absent(text), "{text}");
-        }
-    }
 
     fn limits() -> Limits {
         Limits::new(None, None, None)

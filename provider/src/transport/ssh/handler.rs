@@ -10,10 +10,7 @@ use russh::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    failure::{self, says_host_absent},
-    host_certificate,
-};
+use super::{failure, host_certificate};
 use crate::{
     host_text::{MAX_TEXT, shortened},
     mutex::Mutex,
@@ -47,8 +44,6 @@ pub(super) struct Observed {
 #[derive(Debug, Default)]
 struct Seen {
     refusals: VecDeque<String>,
-    /// The number of refusals whose text does not say that the target is absent.
-    other_refusals: u64,
     end: Option<End>,
     banner: Option<String>,
 }
@@ -93,11 +88,6 @@ impl Observed {
     /// The last text that the server sent during the login.
     pub(super) fn banner(&self) -> Option<String> {
         self.seen.lock().banner.clone()
-    }
-
-    /// The number of refused channels so far whose text does not say that nothing responds at the target.
-    pub(super) fn other_refusals(&self) -> u64 {
-        self.seen.lock().other_refusals
     }
 }
 
@@ -203,9 +193,6 @@ impl client::Handler for Handler {
         let mut seen = self.observed.seen.lock();
         if seen.refusals.len() >= 64 {
             seen.refusals.pop_front(); // nobody asked for them
-        }
-        if !says_host_absent(text) {
-            seen.other_refusals += 1;
         }
         seen.refusals.push_back(shortened(text.to_owned(), MAX_TEXT));
         drop(seen);

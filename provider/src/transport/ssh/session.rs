@@ -26,9 +26,9 @@ use crate::{
     mutex::Mutex,
     transport::{
         address::{HostPort, WrapperAddress},
-        error::{Cause, ChannelRefusal, Phase, Route, TransportError},
+        error::{Cause, Phase, Route, TransportError},
         handshakes::HostPermit,
-        limits::{Deadline, Limits, NO_RESPONSE},
+        limits::{Deadline, Limits},
         stream::{BoxStream, ByteStream, RecordingStream, Transcript},
         trust::{HostTrust, Pinned},
         tunnel::ParentTransport,
@@ -37,8 +37,6 @@ use crate::{
 
 /// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
 const READ_BUFFER: usize = 4 << 10;
-/// The time in which a jump host must respond after it could not connect.
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for a regular disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -200,7 +198,6 @@ impl Session {
         deadline: Deadline,
     ) -> Result<(BoxStream, Transcript), TransportError> {
         let limit = deadline.cap(self.limits.channel);
-        let other_refusals = self.observed.other_refusals();
         let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
         self.release_permit();
         match opened.unwrap_or(Err(Cause::TimedOut { limit })) {
@@ -214,44 +211,11 @@ impl Session {
                 if matches!((to, &cause), (WrapperAddress::Unix(_), Cause::ChannelRefused { .. })) {
                     self.renewal.request();
                 }
-                let target_absent = self.shows_target_absent(to, &cause, other_refusals, deadline).await;
                 let mut error = self.failure(Phase::Channel, cause).await;
-                error.evidence.target_absent = target_absent;
                 error.evidence.certificate.clone_from(&self.without_forwarding);
                 Err(error)
             }
         }
-    }
-
-    /// Whether a failed connection from this jump host shows that nothing responds at its target. `other_refusals`: the count before.
-    ///
-    /// The jump host must respond to a request after the failure. OpenSSH's server processes requests in order, and does nothing else while it
-    /// resolves a host name: it has then resolved it. Other servers may do both at once. A refusal, also one that came after the time limit,
-    /// must have a text that is about the target. Texts have no channel number, so those of all channels since then must be. russh has
-    /// reported the text of a refusal before it reports the response to a later request.
-    async fn shows_target_absent(
-        &self,
-        to: &WrapperAddress,
-        cause: &Cause,
-        other_refusals: u64,
-        deadline: Deadline,
-    ) -> bool {
-        let is_failed_connection = match cause {
-            Cause::TimedOut { limit } => *limit >= NO_RESPONSE && (!to.has_name() || self.is_openssh()),
-            Cause::ChannelRefused { reason, .. } => *reason == ChannelRefusal::ConnectFailed,
-            _ => false,
-        };
-        let Some(handle) = self.handle.as_ref().filter(|_| self.route.hop.is_some() && is_failed_connection)
-        else {
-            return false;
-        };
-        let pinged = tokio::time::timeout(deadline.cap(PING_TIMEOUT), handle.send_ping()).await;
-        // russh also reports a success when the session ends meanwhile.
-        matches!(pinged, Ok(Ok(()))) && !self.ends().await && self.observed.other_refusals() == other_refusals
-    }
-
-    fn is_openssh(&self) -> bool {
-        self.transcript.first().starts_with(b"SSH-2.0-OpenSSH")
     }
 
     /// Whether the session has ended. Waits a moment: the reason arrives after the end of the stream.
