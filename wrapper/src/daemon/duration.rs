@@ -39,10 +39,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 
 /// Parses a duration above 0, for flags where 0 would abort jobs immediately although the user may mean "no limit".
 pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
-    match parse(text)? {
-        Duration::ZERO => Err("0 would abort the jobs immediately; omit the flag for no limit".to_owned()),
-        limit => Ok(limit),
-    }
+    limit(parse(text)?).map_err(|why| format!("{why}; omit the flag for no limit"))
+}
+
+/// The same condition, for a duration in a request.
+pub(crate) fn limit(duration: Duration) -> Result<Duration, &'static str> {
+    if duration.is_zero() { Err("0 would abort the jobs immediately") } else { Ok(duration) }
 }
 
 const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

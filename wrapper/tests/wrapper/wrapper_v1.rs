@@ -143,6 +143,10 @@ async fn invalid_requests_do_not_stop_runner() {
             DrainRequest { deadline: Some(prost_types::Duration { seconds: -1, nanos: 0 }), ..drain("d") },
             "deadline",
         ),
+        (
+            DrainRequest { deadline: Some(prost_types::Duration { seconds: 0, nanos: 0 }), ..drain("d") },
+            "deadline",
+        ),
     ] {
         let refused = client.drain(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);

@@ -16,6 +16,7 @@ use crate::{
     daemon::{
         access::Rights,
         control::{Control, ControlError},
+        duration,
     },
     supervise::{Answer, Mode, Stop, callback::Callback},
 };
@@ -69,14 +70,16 @@ impl Wrapper for WrapperV1 {
             v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
             v1::Mode::Forceful => Mode::Forceful,
         };
-        let negative = |_| ControlError::invalid("deadline", "expected a duration of 0 or more");
-        let deadline = request.deadline.map(Duration::try_from).transpose().map_err(negative)?;
+        let deadline = request.deadline.map(|deadline| {
+            let deadline = Duration::try_from(deadline).map_err(|_| "expected a duration above 0");
+            deadline.and_then(duration::limit).map_err(|why| ControlError::invalid("deadline", why))
+        });
         let callbacks = request.callback.map(|callback| {
             Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
         });
         let stop = Stop {
             reason: Arc::from(request.reason),
-            deadline: deadline.map(Stop::deadline_in),
+            deadline: deadline.transpose()?.map(Stop::deadline_in),
             callbacks: callbacks.transpose()?.unwrap_or_default(),
             ..Stop::new(request.id.as_str(), mode)
         };
