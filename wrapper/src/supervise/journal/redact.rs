@@ -87,14 +87,18 @@ fn is_key_line(word: &str) -> bool {
 /// Hides secrets, word by word.
 fn conceal(line: &str) -> String {
     let mut hide_next = false;
+    let is_login = line.split(' ').any(|word| word.trim_matches(['"', '\'', '`']) == "login");
     let words = line.split(' ').map(|word| {
         if word.is_empty() {
             return String::new();
         }
         let word = conceal_url(word);
-        let follows = announces_secret(&word);
+        let follows = announces_secret(&word) || is_login && matches!(word.as_str(), "-p" | "--password");
         if (mem::replace(&mut hide_next, follows) && !follows) || is_key_line(&word) {
             return HIDDEN.to_owned();
+        }
+        if is_login && word.strip_prefix("-p").is_some_and(|value| !value.is_empty()) {
+            return format!("-p{HIDDEN}");
         }
         conceal_tokens(&conceal_value(&word))
     });
@@ -250,6 +254,9 @@ mod tests {
                 "cannot GET https://user:hunter2@gitlab.example.com:8443/group/project?private_token=x: 403",
                 "proxy=http://user:p@ss@proxy:3128",
                 "see https://gitlab.example.com/ or <https://gitlab.example.com>",
+                "docker login -u ci -p hunter2 registry",
+                "`docker login --password hunter2 -u ci registry`",
+                "podman login -phunter2 registry; docker run -p 80:80 x",
                 "two in a row: glrt-0123456789abcdef,glpat-0123456789abcdef",
             ]
             .map(shown)
