@@ -210,6 +210,9 @@ impl Detail {
             }
             DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
         })
+            DrainOutcome::Unknown if exit.how == ExitKind::Code(0) => {
+                "its log could not be searched for aborted jobs: its jobs may have been aborted".to_owned()
+            }
     }
 }
 

@@ -177,8 +177,8 @@ pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
         StopOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         StopOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         StopOutcome::Unknown => {
-            "unknown: the exit code of the runner is unknown, or a runner that the command started is still running; \
-             jobs may have been aborted"
+            "unknown: the exit code of the runner is unknown, or its log could not be searched for aborted jobs; jobs \
+             may have been aborted"
         }
         StopOutcome::NoRunner => "no runner: the runner was not running",
     }

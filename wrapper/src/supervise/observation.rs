@@ -9,6 +9,8 @@ pub struct Observation {
     pub aborts_jobs: bool,
     /// The child, which has exited, gave up reporting the end of at least one job to GitLab during the stop.
     pub lost_results: bool,
+    /// The log of the child, which has exited, could not be searched, so that both are unknown.
+    pub log_unreadable: bool,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
 }

@@ -31,6 +31,7 @@ pub(super) struct Observer {
 struct Logged {
     abort: bool,
     lost_result: bool,
+    unreadable: bool,
 }
 
 impl Default for Observer {
@@ -49,6 +50,7 @@ impl Observer {
                 || logged.abort
                 || state.stop().is_some_and(|stop| stop.aborts_jobs),
             lost_results: logged.lost_result,
+            log_unreadable: logged.unreadable,
             ..seen
         }
     }
@@ -64,8 +66,19 @@ impl Observer {
             && let Some(journal) = &self.journal
         {
             let texts = [FORCEFUL_SHUTDOWN, RESULT_LOST];
-            let [abort, lost_result] = journal.has_messages(texts, child.pid, stop.requested_at).await;
-            self.logged = Some((*child, Logged { abort, lost_result }));
+            let found = journal.has_messages(texts, child.pid, stop.requested_at).await;
+            let logged = match found {
+                Ok([abort, lost_result]) => Logged { abort, lost_result, unreadable: false },
+                Err(error) => {
+                    warn!(
+                        { key::ERROR } = %error,
+                        { key::PID } = child.pid,
+                        "cannot search the runner's log for aborted jobs and lost results of jobs during the drain; its outcome is unknown"
+                    );
+                    Logged { unreadable: true, ..Logged::default() }
+                }
+            };
+            self.logged = Some((*child, logged));
         }
         let observed = self.observation(state);
         if observed.aborts_jobs {

@@ -140,7 +140,7 @@ pub enum StopOutcome {
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
     Failed,
-    /// The child exited, and its exit status is unknown.
+    /// The child exited, and its exit status is unknown, or its log could not be searched after a graceful stop with exit code 0.
     Unknown,
     /// No child was running.
     NoRunner,
@@ -181,6 +181,7 @@ impl StopOutcome {
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if observed.aborts_jobs => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if observed.lost_results => Self::ResultsLost,
+            (End::Exited { .. }, Mode::Graceful) if observed.log_unreadable => Self::Unknown,
             (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
@@ -226,12 +227,15 @@ mod tests {
 
     #[test]
     fn observed_abort_or_lost_result_is_not_clean() {
-        for (aborts_jobs, lost_results, outcome) in [
-            (true, false, StopOutcome::JobsAborted),
-            (false, true, StopOutcome::ResultsLost),
-            (true, true, StopOutcome::JobsAborted),
+        for (aborts_jobs, lost_results, log_unreadable, outcome) in [
+            (true, false, false, StopOutcome::JobsAborted),
+            (false, true, false, StopOutcome::ResultsLost),
+            (true, true, false, StopOutcome::JobsAborted),
+            (false, false, true, StopOutcome::Unknown),
+            (true, false, true, StopOutcome::JobsAborted),
         ] {
-            let observed = Observation { aborts_jobs, lost_results, ..Observation::default() };
+            let observed =
+                Observation { aborts_jobs, lost_results, log_unreadable, ..Observation::default() };
             let of = |mode, exit| {
                 let stop = Stop { open_requests: Some(1), ..Stop::new("d", mode) };
                 StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false }, observed)

@@ -24,7 +24,7 @@ use tokio::{
     process::Command,
     time::{Instant, sleep, timeout},
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use self::redact::presentable;
 use crate::supervise::log_key as key;
@@ -41,8 +41,7 @@ const MESSAGES: &str = "--lines=40";
 /// The runner may have written before its start time was recorded.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// journalctl begins this long before the drain, by the wall clock, which may have changed. Without a limit it would read all messages of the
-/// runner.
+/// journalctl begins this long before the drain. Without a begin it would read all messages of the runner.
 const SEARCH_TOLERANCE: Duration = Duration::from_secs(60);
 
 /// Time for journald to store messages if `journalctl --sync` is not permitted.
@@ -56,6 +55,8 @@ pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 pub struct Journal {
     /// The unit of both, as journald records it.
     unit: String,
+    /// The wall clock at the boot, by the clocks at the start of the wrapper.
+    boot_time: Duration,
 }
 
 impl Journal {
@@ -64,7 +65,7 @@ impl Journal {
     pub fn of_stderr(journal_stream: Option<&str>) -> Option<Self> {
         let is_journal = is_stream(io::stderr().as_fd(), journal_stream?);
         let unit = is_journal.then(|| unit_of(&fs::read_to_string("/proc/self/cgroup").ok()?))??;
-        Some(Self { unit })
+        Some(Self { unit, boot_time: boot_time() })
     }
 
     /// Reads the last lines of the runner with this PID that was started at `since` and has exited.
@@ -88,27 +89,26 @@ impl Journal {
         })
     }
 
-    /// For each text, whether a message of the runner with this PID, which has exited, begins with it and was written after `since`; false if the
+    /// For each text, whether a message of the runner with this PID, which has exited, begins with it and was written after `since`. Fails if the
     /// journal cannot be read in time. The texts have only letters and spaces.
     pub(super) async fn has_messages<const N: usize>(
         &self,
         texts: [&str; N],
         pid: u32,
         since: Instant,
-    ) -> [bool; N] {
-        let begin = format!("--since=-{}s", since.elapsed().saturating_add(SEARCH_TOLERANCE).as_secs());
-        let grep = format!("--grep={}", texts.join("|"));
-        match self.messages(SEARCH_LIMIT, pid, monotonic_of(since), &[&begin, &grep]).await {
-            Ok(found) => texts.map(|text| found.iter().any(|line| message_of_runner(line).starts_with(text))),
-            Err(error) => {
-                warn!(
-                    { key::ERROR } = %error,
-                    { key::PID } = pid,
-                    "cannot search the runner's log for aborted jobs and lost results of jobs during the drain"
-                );
-                [false; N]
-            }
-        }
+    ) -> io::Result<[bool; N]> {
+        let (begin, grep) = (self.begin(since), format!("--grep={}", texts.join("|")));
+        let found = self.messages(SEARCH_LIMIT, pid, monotonic_of(since), &[&begin, &grep]).await?;
+        Ok(texts.map(|text| found.iter().any(|line| message_of_runner(line).starts_with(text))))
+    }
+
+    /// Where journalctl begins, by the wall clock: early enough for a host that was suspended, and for a wall clock that was set forward since the start
+    /// of the wrapper. The monotonic clock runs in neither case.
+    fn begin(&self, since: Instant) -> String {
+        let suspended = clock(ClockId::Boottime).saturating_sub(clock(ClockId::Monotonic));
+        let set_forward = boot_time().saturating_sub(self.boot_time);
+        let age = since.elapsed() + suspended + set_forward + SEARCH_TOLERANCE;
+        format!("--since=-{}s", age.as_secs())
     }
 
     /// The messages of the process with this PID in the unit, since this time of the monotonic clock. For a user without access to the journal there are none, without
@@ -195,9 +195,16 @@ async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {
 
 /// The journal's timestamps are monotonic, so a change of the wall clock does not matter.
 fn monotonic_of(instant: Instant) -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default());
-    now.saturating_sub(instant.elapsed())
+    clock(ClockId::Monotonic).saturating_sub(instant.elapsed())
+}
+
+fn clock(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+fn boot_time() -> Duration {
+    clock(ClockId::Realtime).saturating_sub(clock(ClockId::Boottime))
 }
 
 /// The messages since an instant of the monotonic clock, from JSON lines: an earlier process may have had the same PID.
@@ -241,6 +248,19 @@ not JSON
 {"__MONOTONIC_TIMESTAMP":"3000003","MESSAGE":"last"}"#;
         let found = messages(text, Duration::from_secs(2));
         assert_eq!(found, ["first", "\u{1b}[0mb\u{fffd}", "last"]);
+    }
+
+    #[test]
+    fn search_begins_early_enough_after_wall_clock_was_set_forward() {
+        let seconds = |boot_time| {
+            let begin = Journal { unit: String::new(), boot_time }.begin(Instant::now());
+            begin.strip_prefix("--since=-").unwrap().strip_suffix('s').unwrap().parse::<u64>().unwrap()
+        };
+        let now = seconds(boot_time());
+        assert!(now >= SEARCH_TOLERANCE.as_secs(), "{now}");
+        let hour = Duration::from_secs(3600);
+        assert!(seconds(boot_time() - hour) >= now + 3599);
+        assert!(seconds(boot_time() + hour) <= now + 1, "it was set back");
     }
 
     #[test]
