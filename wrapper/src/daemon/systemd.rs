@@ -5,8 +5,9 @@
 //! warning. A wrapper whose runner is drained or draining sends READY immediately: otherwise systemd would stop it at its start timeout and
 //! start another wrapper. For an adopted runner READY requires no level: see `run.rs`. Without `NOTIFY_SOCKET` in the environment nothing is sent.
 //!
-//! A wrapper that does not listen on all its addresses is not ready. It extends its start timeout instead: at the timeout, systemd would stop it,
-//! and so drain the runner.
+//! A wrapper that does not listen on all its addresses is not ready. It extends its start timeout instead, and so does a wrapper whose runner is running and
+//! has not reached the level: at the timeout, systemd would stop the wrapper, and so drain the sections that work, again and again. A crash loop
+//! ends at the timeout.
 
 use std::{
     env,
@@ -29,6 +30,7 @@ use super::{
     control::Control,
     health::Level,
     status::{HealthStatus, Status},
+    visible::visible_line,
 };
 use crate::supervise::{Handle, RunnerState};
 
@@ -86,7 +88,7 @@ impl Notifier {
                      --runner-listen-address"
                 );
             }
-            let (message, next) = sent.changes(&status, is_ready);
+            let (message, next) = sent.changes(&status, is_ready, ready);
             let mut is_sent = true;
             if !message.is_empty() {
                 is_sent = self.send(&message, &mut is_failing);
@@ -98,7 +100,7 @@ impl Notifier {
                 changed = changes.next() => if changed.is_none() { return },
                 () = sleep(RETRY_DELAY), if !is_sent => {}
                 // Not while stopping, because it would extend the stop timeout.
-                _ = extend.tick(), if seen.unbound && !status.shutting_down => {
+                _ = extend.tick(), if sent.waits_for_ready(&status) => {
                     self.send(EXTEND_TIMEOUT, &mut is_failing);
                 }
                 _ = alive.tick() => if self.watchdog.is_some() {
@@ -145,13 +147,19 @@ struct Sent {
 
 impl Sent {
     /// The message with the changed values, and the values after it was sent. The message is empty without a change.
-    fn changes(&self, status: &Status, is_ready: bool) -> (String, Self) {
+    fn changes(&self, status: &Status, is_ready: bool, wanted: Level) -> (String, Self) {
         let mut next = self.clone();
-        let message = next.message(status, is_ready);
+        let message = next.message(status, is_ready, wanted);
         (message, next)
     }
 
-    fn message(&mut self, status: &Status, is_ready: bool) -> String {
+    /// Whether READY=1 is still to come, and can come.
+    fn waits_for_ready(&self, status: &Status) -> bool {
+        let is_possible = status.state == RunnerState::Running && !status.crash_loop;
+        !self.ready && !status.shutting_down && (status.health.unbound || is_possible)
+    }
+
+    fn message(&mut self, status: &Status, is_ready: bool, wanted: Level) -> String {
         let mut message = String::new();
         let is_up = status.state == RunnerState::Running && is_ready;
         if !self.ready && !status.health.unbound && (is_up || status.drain.is_some()) {
@@ -165,6 +173,11 @@ impl Sent {
         let mut line = format!("The runner {}", status.line());
         if status.health.unbound {
             line += "; the wrapper does not listen on all its addresses";
+        } else if !self.ready && status.state == RunnerState::Running {
+            line += &format!("; systemd waits for the level {}", wanted.name());
+            if let Some(reason) = status.health.reasons.first() {
+                line += &format!(": {}", visible_line(reason));
+            }
         }
         if line != self.status {
             message += &format!("STATUS={line}\n");
@@ -208,14 +221,45 @@ mod tests {
         let mut sent = Sent::default();
         let mut status = Status::new(&Supervision::default(), &Health::default());
         status.state = RunnerState::Starting;
-        assert_eq!(sent.message(&status, false), "STATUS=The runner is starting\n");
+        assert_eq!(sent.message(&status, false, Level::Process), "STATUS=The runner is starting\n");
         status.state = RunnerState::Running;
-        assert_eq!(sent.message(&status, true), "READY=1\nSTATUS=The runner is running, health level none\n");
-        assert_eq!(sent.message(&status, true), "");
+        assert_eq!(
+            sent.message(&status, true, Level::Process),
+            "READY=1\nSTATUS=The runner is running, health level none\n"
+        );
+        assert_eq!(sent.message(&status, true, Level::Process), "");
         status.state = RunnerState::Draining;
         status.shutting_down = true;
-        assert_eq!(sent.message(&status, false), "STOPPING=1\nSTATUS=The runner is draining\n");
-        assert_eq!(sent.message(&status, false), "");
+        assert_eq!(
+            sent.message(&status, false, Level::Process),
+            "STOPPING=1\nSTATUS=The runner is draining\n"
+        );
+        assert_eq!(sent.message(&status, false, Level::Process), "");
+    }
+
+    /// At the start timeout, systemd would drain the sections that work, and start another wrapper with the same problem.
+    #[test]
+    fn start_timeout_is_extended_while_level_can_be_reached() {
+        let mut sent = Sent::default();
+        let mut status = Status::new(&Supervision::default(), &Health::default());
+        status.state = RunnerState::Running;
+        status.health.level = Level::Ready;
+        status.health.reasons = vec!["section b does not poll".to_owned()];
+        assert_eq!(
+            sent.message(&status, false, Level::Polling),
+            "STATUS=The runner is running, health level ready; systemd waits for the level polling: section b does not poll\n"
+        );
+        assert!(sent.waits_for_ready(&status));
+        for (state, crash_loop, shutting_down) in [
+            (RunnerState::Running, true, false),
+            (RunnerState::Failed, false, false),
+            (RunnerState::Running, false, true),
+        ] {
+            let other = Status { state, crash_loop, shutting_down, ..status.clone() };
+            assert!(!sent.waits_for_ready(&other), "{state:?}");
+        }
+        sent.message(&status, true, Level::Polling);
+        assert!(!sent.waits_for_ready(&status));
     }
 
     #[test]
@@ -225,11 +269,11 @@ mod tests {
         (status.state, status.health.unbound) = (RunnerState::Running, true);
         let line = "STATUS=The runner is running, health level none";
         assert_eq!(
-            sent.message(&status, true),
+            sent.message(&status, true, Level::Process),
             format!("{line}; the wrapper does not listen on all its addresses\n")
         );
         status.health.unbound = false;
-        assert_eq!(sent.message(&status, true), format!("READY=1\n{line}\n"));
+        assert_eq!(sent.message(&status, true, Level::Process), format!("READY=1\n{line}\n"));
     }
 
     #[test]
@@ -240,11 +284,14 @@ mod tests {
         let draining = Status::new(&supervision, &Health::default());
         for state in [RunnerState::Draining, RunnerState::Terminating, RunnerState::Stopped] {
             let status = Status { state, ..draining.clone() };
-            assert!(Sent::default().message(&status, false).starts_with("READY=1\n"), "{state:?}");
+            assert!(
+                Sent::default().message(&status, false, Level::Process).starts_with("READY=1\n"),
+                "{state:?}"
+            );
         }
         // A runner that exited unexpectedly, and is not restarted, never became ready.
         let status = Status { state: RunnerState::Failed, drain: None, ..draining };
-        assert!(!Sent::default().message(&status, false).contains("READY"));
+        assert!(!Sent::default().message(&status, false, Level::Process).contains("READY"));
     }
 
     struct NoCallbacks;
