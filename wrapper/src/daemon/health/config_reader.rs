@@ -72,6 +72,9 @@ impl Reader {
     /// The current content of the file.
     /// Fails also if reading takes longer than [`READ_LIMIT`].
     pub(super) async fn read(&self) -> Answer {
+        if self.0.source.is_single {
+            return Err(ConfigError::RunSingle);
+        }
         let mut thread = self.thread()?;
         let until = thread.started + READ_LIMIT;
         let path = || self.0.source.config.clone();
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     fn source(config: &Path) -> Source {
-        Source { config: config.to_owned(), listen_address: None }
+        Source { config: config.to_owned(), listen_address: None, is_single: false }
     }
 
     #[tokio::test]

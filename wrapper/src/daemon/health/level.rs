@@ -108,7 +108,10 @@ fn level_by_responses(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
 ///
 /// If the configuration is missing or has too few sections, the maximum is `working`, so that the fault is visible.
 pub(super) fn level_max(evidence: &Evidence<'_>) -> Level {
-    let configured = evidence.config.is_ok_and(|config| config.sections.len() >= evidence.min_sections);
+    let configured = match evidence.config {
+        Ok(config) => config.sections.len() >= evidence.min_sections,
+        Err(error) => *error == ConfigError::RunSingle,
+    };
     if configured && evidence.answers.is_none() { Level::Process } else { Level::Working }
 }
 
@@ -136,7 +139,12 @@ fn too_young(evidence: &Evidence<'_>) -> Option<String> {
 fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let mut reasons: Vec<_> = evidence.launcher.map(str::to_owned).into_iter().collect();
     match evidence.config {
-        Err(error) => reasons.push(error.to_string()),
+        Err(error) => {
+            reasons.push(error.to_string());
+            if *error == ConfigError::RunSingle {
+                return reasons;
+            }
+        }
         Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(
             "the runner's configuration has {} [[runners]] sections; --min-runners requires {}",
             config.sections.len(),

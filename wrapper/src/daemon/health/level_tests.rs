@@ -161,6 +161,9 @@ fn max_level_depends_on_config_and_http_server() {
     assert_eq!(level_max(none()), Level::Working);
     let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
     assert_eq!(level_max(Case { config: missing, ..none() }), Level::Working);
+    let single = || Case { config: Err(ConfigError::RunSingle), ..none() };
+    assert_eq!(level_max(single()), Level::Process);
+    single().is(Level::Process, "run-single");
 }
 
 #[test]

@@ -347,7 +347,8 @@ mod tests {
         // No thread can be created with a stack of this size, so that the lookup of `localhost` panics.
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().thread_stack_size(usize::MAX / 4).build().unwrap();
-        let source = Source { config: "/nonexistent".into(), listen_address: Some("localhost:1".to_owned()) };
+        let listen_address = Some("localhost:1".to_owned());
+        let source = Source { config: "/nonexistent".into(), listen_address, is_single: false };
         let settings =
             Settings { source, min_uptime: Duration::ZERO, min_sections: 1, interval: Settings::INTERVAL };
         let child = ChildInfo { pid: std::process::id(), started: Instant::now() };

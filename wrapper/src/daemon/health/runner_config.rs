@@ -103,6 +103,8 @@ impl Section {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
     /// GitLab Runner starts without a configuration, but accepts no jobs.
+    #[error("the command is `gitlab-runner run-single`, which reads no configuration and has no HTTP server")]
+    RunSingle,
     #[error("the runner's configuration {} does not exist", name(.0))]
     Missing(PathBuf),
     #[error("cannot read the runner's configuration {}: {why}", name(path))]

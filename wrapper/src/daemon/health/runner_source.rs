@@ -21,6 +21,8 @@ pub struct Source {
     pub config: PathBuf,
     /// Address of its HTTP server from the command line or the environment, which override the file.
     pub listen_address: Option<String>,
+    /// The command is `run-single`: the runner has neither a configuration nor an HTTP server.
+    pub is_single: bool,
 }
 
 /// Where the runner's HTTP server can be reached: addresses with a port. They are tried in order.
@@ -36,7 +38,8 @@ impl fmt::Display for Endpoint {
 impl Source {
     /// Parses a command that runs `gitlab-runner run`. `env` reads a variable of the runner's environment.
     pub fn new(command: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
-        let args = runner_arguments(command);
+        let words = runner_command(command);
+        let args = words.get(1..).unwrap_or_default();
         let config = flag(args, &["config", "c"])
             .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
             .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
@@ -47,11 +50,15 @@ impl Source {
             .or_else(|| env("LISTEN_ADDRESS"))
             .and_then(|address| address.into_string().ok())
             .filter(|address| !address.is_empty());
-        Self { config, listen_address }
+        let is_single = words.first().is_some_and(|word| word == RUN_SINGLE);
+        Self { config, listen_address, is_single }
     }
 
     /// Address of the runner's HTTP server, if it has one.
     pub fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<Endpoint> {
+        if self.is_single {
+            return None;
+        }
         let configured = || config?.listen_address.as_deref();
         self.listen_address.as_deref().or_else(configured).map(connectable)
     }
@@ -67,10 +74,12 @@ fn default_config(home: Option<&OsStr>) -> PathBuf {
     }
 }
 
-/// The words after `run` or `run-single`. The words before it belong to the runner's program, or to a program that starts it: there, `-c` and
+const RUN_SINGLE: &str = "run-single";
+
+/// `run` or `run-single`, and the words after it. The words before it belong to the runner's program, or to a program that starts it: there, `-c` and
 /// `-d` can have any meaning, and the value of `sh -c` is a script that may contain a secret.
-fn runner_arguments(command: &[OsString]) -> &[OsString] {
-    let is_run = |word: &OsString| word == "run" || word == "run-single";
+fn runner_command(command: &[OsString]) -> &[OsString] {
+    let is_run = |word: &OsString| word == "run" || word == RUN_SINGLE;
     let Some(at) = command.iter().skip(1).position(is_run).map(|at| at + 1) else { return &[] };
     let (before, from_run) = command.split_at(at);
     // The first `run` may be a command of the container engine. The runner's files are in the container in any case.
@@ -78,7 +87,7 @@ fn runner_arguments(command: &[OsString]) -> &[OsString] {
         let program = Path::new(word).file_name().and_then(OsStr::to_str);
         program.is_some_and(|program| CONTAINER_ENGINES.contains(&program))
     });
-    if is_in_container { &[] } else { &from_run[1..] }
+    if is_in_container { &[] } else { from_run }
 }
 
 /// The value of a flag in each syntax that the runner accepts: `--name v`, `--name=v`, and both with one dash.
@@ -173,6 +182,9 @@ mod tests {
         ] {
             assert_eq!(config(words), PathBuf::from("/x.toml"), "{words:?}");
         }
+        let single = of_command(&["gitlab-runner", "run-single", "--listen-address", ":1"], ENV);
+        assert!(single.is_single && single.endpoint(None).is_none());
+        assert!(!of_command(&["gitlab-runner", "run", "run-single"], ENV).is_single);
         let listen = |words: &[&str]| of_command(words, ENV).listen_address;
         assert_eq!(listen(&["proxy", "--listen-address", ":1", "gitlab-runner", "run"]), None);
     }
