@@ -116,6 +116,10 @@ pub enum ConfigError {
     TooSlow { path: PathBuf, limit: Duration },
 }
 
+fn line_of(text: &str, position: usize) -> usize {
+    text.bytes().take(position).filter(|byte| *byte == b'\n').count() + 1
+}
+
 /// The path, or the flags that it comes from if it must not be shown.
 fn name(path: &Path) -> String {
     shown(path).map_or_else(|| "given by --config or CONFIG_FILE".to_owned(), |path| format!("{path:?}"))
@@ -186,7 +190,7 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
     }
     // The parser's message quotes the line, which may contain a token; so only the position is reported.
     let file: File = toml::from_str(text).map_err(|error| match error.span() {
-        Some(span) => format!("invalid TOML near byte {}", span.start),
+        Some(span) => format!("invalid TOML in line {}", line_of(text, span.start)),
         None => "invalid TOML".to_owned(),
     })?;
     let seconds = |number: Option<i64>| {
@@ -262,6 +266,19 @@ mod tests {
 
     fn parse(text: &str) -> Result<RunnerConfig, String> {
         super::parse(text, |_| None)
+    }
+
+    #[test]
+    fn invalid_toml_is_reported_by_its_line_without_its_text() {
+        for (text, line) in [
+            ("concurrent = ", 1),
+            ("concurrent = 1\n[[runners]]\ntoken = glrt-s3cret\n", 3),
+            ("concurrent = 1\r\n\r\n[[runners]\r\n", 3),
+            ("[[runners]]\nname = \"a\"\nname = \"b\"\n", 3),
+            ("concurrent = \"x\"\n", 1),
+        ] {
+            assert_eq!(parse(text), Err(format!("invalid TOML in line {line}")), "{text:?}");
+        }
     }
 
     #[test]
