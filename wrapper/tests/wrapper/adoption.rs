@@ -340,9 +340,16 @@ async fn repeatedly_killed_wrappers_keep_one_runner() {
     let mut runner = None;
     for round in 0..grit_testkit::rounds(50_u64, 200) {
         let mut wrapper = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
-        // On a busy machine the first runner starts later.
-        let longest = if runner.is_some() { 40_000 } else { 40_000 * (1 + round / 5) };
-        tokio::time::sleep(Duration::from_micros(round * 7919 % longest)).await;
+        if round == 10 && runner.is_none() {
+            // On a busy machine no wrapper has run long enough so far.
+            eventually("a runner", async || {
+                let found = runners(wrapper.folder.path());
+                if found.is_empty() { Err(found) } else { Ok(()) }
+            })
+            .await;
+        } else {
+            tokio::time::sleep(Duration::from_micros(round * 7919 % 40_000)).await;
+        }
         let _gone = rustix::process::kill_process(pid(wrapper.pid()), Signal::KILL);
         wrapper.ended().await;
         folder = wrapper.into_folder();
@@ -353,7 +360,7 @@ async fn repeatedly_killed_wrappers_keep_one_runner() {
         }
         runner = found.first().copied();
     }
-    assert!(runner.is_some(), "no wrapper ran long enough to start a runner, so nothing was tested");
+    assert!(runner.is_some(), "a wrapper has started a runner");
 
     let last = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
     let mut client = last.client().await;
