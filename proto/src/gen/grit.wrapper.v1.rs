@@ -140,6 +140,10 @@ pub struct Health {
     /// Autoscaling groups of the `\[[runners]\]` sections: plugin, location and name, such as `aws/runners-blue`.
     #[prost(string, repeated, tag = "16")]
     pub worker_groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Number of sections whose token GitLab rejects: it has accepted no job request of the section since the start of the runner process, and has rejected
+    /// so many that the runner pauses them (`unhealthy_requests_limit`, `unhealthy_interval`).
+    #[prost(uint32, optional, tag = "17")]
+    pub rejected_sections: ::core::option::Option<u32>,
 }
 /// The runner's client of the job router. Its metrics do not show the results of single job requests.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -218,7 +222,7 @@ pub struct DrainRequest {
     /// Human-readable reason. At most 1000 characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Time from now until a graceful drain becomes forceful. Absent: never. If several calls join one drain, the earliest deadline is used.
+    /// Time from now until a graceful drain becomes forceful, more than 0. Absent: never. If several calls join one drain, the earliest deadline is used.
     #[prost(message, optional, tag = "4")]
     pub deadline: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, optional, tag = "5")]
@@ -442,8 +446,8 @@ pub enum DrainOutcome {
     Killed = 3,
     /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner exited, but its exit code is unknown, because it had been adopted; or the command exited with code 0, but a runner that it
-    /// had started is still running. Its jobs may have been aborted.
+    /// The runner exited, but its exit code is unknown, because it had been adopted; or it exited with code 0, and its log could not be searched for
+    /// aborted jobs. Its jobs may have been aborted.
     Unknown = 5,
     /// No runner was running at the time of the request.
     NoRunner = 6,

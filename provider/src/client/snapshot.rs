@@ -77,6 +77,8 @@ pub struct RunnerEvidence {
     pub job_router: Option<String>,
     /// The autoscaling groups of its sections.
     pub worker_groups: Vec<String>,
+    /// The number of sections whose token GitLab rejects.
+    pub rejected_sections: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,11 +210,11 @@ impl Detail {
                 "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
                     .to_owned()
             }
-            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
-        })
             DrainOutcome::Unknown if exit.how == ExitKind::Code(0) => {
                 "its log could not be searched for aborted jobs: its jobs may have been aborted".to_owned()
             }
+            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
+        })
     }
 }
 
@@ -296,6 +298,7 @@ impl From<v1::Status> for Snapshot {
             verified: health.verified,
             job_router: health.job_router.as_ref().map(|router| router.circuit_breaker.clone()),
             worker_groups: health.worker_groups.clone(),
+            rejected_sections: health.rejected_sections.unwrap_or_default(),
         };
         let registrations = status.registrations.into_iter().map(|registration| Registration {
             url: registration.url,

@@ -60,7 +60,7 @@ pub(crate) enum NotHealthy {
         waited: Duration,
         error: ClientError,
     },
-    /// The runner was not healthy for long enough until the deadline. `missing`: the last unmet condition.
+    /// The runner was not healthy for long enough until the deadline, or GitLab rejects its token. `missing`: the last unmet condition.
     TimedOut {
         waited: Duration,
         last: Option<Snapshot>,
@@ -260,6 +260,12 @@ impl<W> HealthWait<'_, W> {
         };
         state.last = Some(snapshot.clone());
         if let Some(missing) = missing {
+            // More time does not change the token.
+            let is_rejected = matches!(missing, Missing::Level { wanted, .. } if wanted >= Level::Polling)
+                && snapshot.detail.as_deref().is_some_and(|detail| detail.evidence.rejected_sections > 0);
+            if is_rejected {
+                return Some(Err(NotHealthy::TimedOut { waited, last: Some(snapshot), missing }));
+            }
             self.missing = missing;
             self.healthy_since = None;
             return None;

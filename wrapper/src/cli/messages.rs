@@ -63,6 +63,7 @@ fn health(health: v1::Health) -> Result<HealthStatus, UnknownValue> {
         process_state: health.process_state,
         sections: health.sections,
         polling_sections: health.polling_sections,
+        rejected_sections: health.rejected_sections,
         jobs: health.jobs,
         oldest_job: health
             .oldest_job

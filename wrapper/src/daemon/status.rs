@@ -78,6 +78,7 @@ pub struct HealthStatus {
     pub process_state: Option<String>,
     pub sections: Option<u32>,
     pub polling_sections: Option<u32>,
+    pub rejected_sections: Option<u32>,
     pub jobs: Option<u32>,
     pub oldest_job: Option<OldestJob>,
     /// Jobs that have ended since the start of the runner's process.

@@ -257,3 +257,28 @@ async fn working_waits_for_successful_jobs() {
     // `auto` waits for no jobs.
     assert!(run(&policy(600, 0, None), |_| Ok(with_jobs(0, 0))).await.is_ok());
 }
+
+/// More time does not change the token. A lower level does not need it.
+#[tokio::test(start_paused = true)]
+async fn rejected_token_ends_the_wait() {
+    let rejected = || {
+        let mut snapshot = seen(Level::Ready, Some(Level::Working), None);
+        snapshot.detail.as_mut().unwrap().evidence.rejected_sections = 1;
+        snapshot
+    };
+    let error = run(&policy(600, 0, None), |input| {
+        Ok(if input.elapsed.as_secs() < 9 {
+            seen(Level::Ready, Some(Level::Working), None)
+        } else {
+            rejected()
+        })
+    })
+    .await
+    .unwrap_err();
+    let NotHealthy::TimedOut { waited, missing: Missing::Level { .. }, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    let ready = HealthPolicy { level: Some(Level::Ready), ..policy(60, 0, None) };
+    assert!(run(&ready, |_| Ok(rejected())).await.is_ok());
+}

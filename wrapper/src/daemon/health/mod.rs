@@ -72,6 +72,8 @@ pub struct Health {
     /// Number of `[[runners]]` sections, and number of polling sections.
     pub sections: Option<usize>,
     pub polling_sections: Option<usize>,
+    /// Number of sections whose token GitLab rejects.
+    pub rejected_sections: Option<usize>,
     /// Number of running jobs; `None` if unknown.
     pub jobs: Option<usize>,
     /// The oldest running job, if the job list has one.

@@ -195,6 +195,19 @@ impl Polls {
         ))
     }
 
+    /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
+    pub(super) fn rejected(&self, config: &RunnerConfig) -> usize {
+        let is_rejected = |section: &&Section| {
+            self.of(section).is_some_and(|seen| {
+                let failures = seen.requests.health_failures.saturating_sub(seen.failures_before_load);
+                seen.last == Last::Rejected
+                    && seen.requests.accepted == 0
+                    && failures >= section.unhealthy_requests_limit
+            })
+        };
+        config.sections.iter().filter(is_rejected).count()
+    }
+
     pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
         config.sections.iter().filter(|section| self.fault(section).is_none()).count()
     }
@@ -270,6 +283,20 @@ mod tests {
         assert_eq!(runner.minutes_until_fault().await, 5);
         runner.requests().rejected = 1;
         assert!(runner.probe().unwrap().contains("rejects its token"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn token_is_rejected_if_no_request_was_accepted_until_the_pause() {
+        let rejected = |accepted, failures| {
+            let mut runner = Runner::new(1);
+            *runner.requests() = Requests { accepted, ..*runner.requests() };
+            runner.probe();
+            runner.requests().rejected = failures;
+            runner.requests().health_failures = failures;
+            runner.probe();
+            runner.polls.rejected(&runner.config)
+        };
+        assert_eq!([rejected(0, 2), rejected(0, 3), rejected(1, 3)], [0, 1, 0]);
     }
 
     #[tokio::test(start_paused = true)]

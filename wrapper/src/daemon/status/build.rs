@@ -132,6 +132,7 @@ impl HealthStatus {
             process_state: name(health.process_state),
             sections: health.sections.map(number),
             polling_sections: health.polling_sections.map(number),
+            rejected_sections: health.rejected_sections.map(number),
             jobs: health.jobs.map(number),
             oldest_job: health
                 .oldest

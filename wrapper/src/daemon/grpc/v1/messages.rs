@@ -92,6 +92,7 @@ impl From<HealthStatus> for v1::Health {
             process_state: health.process_state,
             sections: health.sections,
             polling_sections: health.polling_sections,
+            rejected_sections: health.rejected_sections,
             jobs: health.jobs,
             oldest_job: health
                 .oldest_job
