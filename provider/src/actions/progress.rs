@@ -204,6 +204,10 @@ impl<W: Wrapper> Wrapper for Watched<'_, W> {
         status
     }
 
+    async fn running_jobs(&self) -> Result<Vec<u64>, ClientError> {
+        self.wrapper.running_jobs().await
+    }
+
     async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
         self.wrapper.cancel(id).await
     }

@@ -27,6 +27,11 @@ pub trait Wrapper: Send + Sync + Sized {
     /// Requests a shutdown. Returns when the wrapper has accepted the request. Repeating it is harmless.
     fn drain(&self, request: &DrainRequest) -> impl Future<Output = Result<Snapshot, ClientError>> + Send;
 
+    /// The ids of the running jobs, the oldest first; none if the wrapper does not report them.
+    fn running_jobs(&self) -> impl Future<Output = Result<Vec<u64>, ClientError>> + Send {
+        async { Ok(Vec::new()) }
+    }
+
     /// Cancels a drain whose signal was not sent yet: the drain with this id, or any drain if the id is empty. `None`: not supported.
     fn cancel(&self, id: &str) -> impl Future<Output = Result<Option<Snapshot>, ClientError>> + Send;
 

@@ -232,6 +232,15 @@ impl Wrapper for WrapperClient {
         Ok(Snapshot { report, detail: None })
     }
 
+    async fn running_jobs(&self) -> Result<Vec<u64>, ClientError> {
+        if self.api() == Some(Api::Upstream) {
+            return Ok(Vec::new());
+        }
+        let call = |channel| async move { v1_client(channel).list_jobs(v1::ListJobsRequest {}).await };
+        let jobs = self.supported(self.call("ListJobs", call).await)?.map(|list| list.jobs);
+        Ok(jobs.into_iter().flatten().filter_map(|job| job.id).collect())
+    }
+
     async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
         if self.api() == Some(Api::Upstream) {
             return Ok(None);

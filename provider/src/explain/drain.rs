@@ -232,12 +232,18 @@ pub(crate) fn assumed_terminated(
 }
 
 /// Warns that a drain became forceful at its deadline.
-fn forced(manager: &str, limit: Duration, subject: Subject) -> Explained {
+fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Explained {
+    const MAX_JOBS: usize = 50;
+    let mut named: Vec<_> = jobs.iter().take(MAX_JOBS).map(u64::to_string).collect();
+    if let Some(others @ 1..) = jobs.len().checked_sub(MAX_JOBS) {
+        named.push(format!("and {others} more"));
+    }
+    let named = if named.is_empty() { String::new() } else { format!(" (job {})", named.join(", ")) };
     Explained::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
         format!(
-            "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): its remaining jobs were aborted.",
+            "Runner manager {manager:?} was not drained within {} (`on_timeout = \"force\"`): its remaining jobs were aborted{named}.",
             human(limit)
         ),
         format!("For longer drains, raise `{}`.", subject.timeout()),

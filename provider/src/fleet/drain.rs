@@ -60,6 +60,7 @@ pub async fn run<W: Wrapper>(
         want: policy.mode,
         forced: false,
         force_sent: false,
+        aborted: Vec::new(),
         asked: None,
         kill_at: None,
         admitted: false,
@@ -82,6 +83,8 @@ struct Drain<'a, W, A> {
     forced: bool,
     /// The wrapper has received a forceful request, or may have received it.
     force_sent: bool,
+    /// The jobs that were running before the forceful request.
+    aborted: Vec<u64>,
     /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
     /// When the wrapper kills the runner, as it reported last.
@@ -155,6 +158,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             started_by: self.started_by,
             waited: self.policy.start.elapsed(),
             forced: self.forced && self.force_sent,
+            aborted: std::mem::take(&mut self.aborted),
             exit_unseen: self.process.exit_unseen,
             snapshot,
             no_callback: self.no_callback.take(),
@@ -251,6 +255,10 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         // Before the call, which may be dropped.
         let before = (self.requested, self.force_sent);
         let forceful = self.want == Mode::Forceful;
+        if forceful && !self.force_sent {
+            // Only for the warning.
+            self.aborted = self.wrapper.until(state.deadline).running_jobs().await.unwrap_or_default();
+        }
         self.requested = self.requested.max(Requested::Perhaps);
         self.force_sent |= forceful;
         let request = DrainRequest { forceful, ..self.policy.request.clone() };

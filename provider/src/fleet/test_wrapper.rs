@@ -144,6 +144,10 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
         self.answer()
     }
 
+    async fn running_jobs(&self) -> Result<Vec<u64>, ClientError> {
+        Ok(vec![17, 18])
+    }
+
     async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
         self.answer()?;
         self.cancels.fetch_add(1, Ordering::SeqCst);

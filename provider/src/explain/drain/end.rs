@@ -18,7 +18,7 @@ pub(crate) fn warnings(
     let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));
     let of_manager = ended
         .forced
-        .then(|| forced(manager, policy.timeout, subject))
+        .then(|| forced(manager, policy.timeout, &ended.aborted, subject))
         .into_iter()
         .chain(ended.exit_unseen.then(|| exit_unseen(manager, subject)))
         .chain(bad_end(manager, &ended.snapshot, by_choice, subject))
@@ -51,6 +51,7 @@ mod tests {
             started_by: StartedBy::Here,
             waited: Duration::from_secs(60),
             forced: true,
+            aborted: vec![17],
             exit_unseen: true,
             snapshot,
             no_callback: Some(NoCallback::Upstream),

@@ -100,7 +100,7 @@ fn failed_shutdown_errors_match_snapshot() {
         words(unreached, Subject::ShutdownCreate),
         words(interrupted, Subject::ShutdownCreate),
         words(NotDrained::TooFewPeers { peers, requested: Requested::No }, Subject::ShutdownCreate),
-        forced("m1", hours(3), Subject::ShutdownCreate),
+        forced("m1", hours(3), &[], Subject::ShutdownCreate),
         no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
         bad_end("m1", &failed, false, Subject::ShutdownCreate).unwrap(),
     ]));
@@ -138,7 +138,7 @@ fn drain_warnings_match_snapshot() {
     insta::assert_snapshot!(all(vec![
         assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), AssumeSetting::Variable),
         assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), AssumeSetting::Attribute),
-        forced("m1", hours(3), Subject::Drain),
+        forced("m1", hours(3), &(1..=52).collect::<Vec<_>>(), Subject::Drain),
         no_callback("m1", &NoCallback::Upstream, Subject::Drain),
         no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),
         bad_end("m1", &failed, false, Subject::Drain).unwrap(),

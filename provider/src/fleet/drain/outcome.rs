@@ -36,6 +36,8 @@ pub struct Ended {
     pub waited: Duration,
     /// A forceful request was sent after the deadline, and the wrapper has received it, or may have received it.
     pub forced: bool,
+    /// The jobs that were running just before that request, as far as the wrapper reported them.
+    pub aborted: Vec<u64>,
     /// The process that was draining has ended with its host, without a reported exit, and its successor was drained.
     pub exit_unseen: bool,
     pub snapshot: Snapshot,

@@ -18,6 +18,8 @@ async fn drain_timeout_fails_or_forces_per_on_timeout() {
     let outcome = drained(&force, &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Here, true));
     assert_eq!(wrapper.requests(), (1, 1));
+    let Drained::Ended(ended) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(ended.aborted, [17, 18]);
 }
 
 #[tokio::test(start_paused = true)]
