@@ -61,8 +61,10 @@ fn head(subject: &Subject) -> String {
             (titles.0, titles.1, summary.as_str(), schema.description)
         }
     };
+    // tfplugindocs refuses it in the page of the provider.
+    let subcategory = if matches!(subject, Subject::Provider(_)) { "" } else { "subcategory: \"\"\n" };
     format!(
-        "---\npage_title: \"{page_title}\"\nsubcategory: \"\"\ndescription: |-\n  {short}\n---\n\n# {title}\n\n{description}\n"
+        "---\npage_title: \"{page_title}\"\n{subcategory}description: |-\n  {short}\n---\n\n# {title}\n\n{description}\n"
     )
 }
 
