@@ -1,6 +1,6 @@
 output "grit_runner_managers" {
-  description = "The runner managers in the format of GRIT's contract. Add an output with this name to the root module."
-  value       = grit_runner_health.this.runner_managers
+  description = "The runner managers in the format of GRIT's contract. Add an output with this name to the root module. It has no null attributes: GRIT's Deployer refuses them."
+  value       = { for key, manager in grit_runner_health.this.runner_managers : key => { for name, value in manager : name => value if value != null } }
   sensitive   = true
 }
 

@@ -11,6 +11,11 @@ variable "runner_managers" {
     worker_group    = optional(string)
   }))
   nullable = false
+
+  validation {
+    condition     = length(var.runner_managers) > 0
+    error_message = "Set at least one runner manager: an empty map would drain all runners. To remove everything, run terraform destroy."
+  }
 }
 
 variable "health" {

@@ -34,6 +34,10 @@ run "each_manager_has_a_drain_of_its_instance" {
     condition     = grit_runner_drain.this["blue-v1"].timeouts.delete == "3h" && grit_runner_health.this.timeouts.update == "15m"
     error_message = "The defaults of the timeouts changed."
   }
+  assert {
+    condition     = join(",", keys(output.grit_runner_managers["blue-v1"])) == "address,instance_id,instance_name,wrapper_address"
+    error_message = "The output must have no null attributes."
+  }
 }
 
 run "managers_without_worker_group_are_accepted" {
@@ -58,4 +62,14 @@ run "shared_worker_group_is_refused" {
   }
 
   expect_failures = [grit_runner_health.this]
+}
+
+run "empty_map_is_refused" {
+  command = plan
+
+  variables {
+    runner_managers = {}
+  }
+
+  expect_failures = [var.runner_managers]
 }
