@@ -27,6 +27,8 @@ locals {
       [[runners.autoscaler.policy]]
         idle_count = ${var.worker_group.idle_count}
         idle_time = ${jsonencode(var.worker_group.idle_time)}
+        # gitlab-runner lint of 19.3 refuses a policy without it.
+        preemptive_mode = false
   EOT
 }
 
