@@ -311,11 +311,11 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
 /// the apply or, with `-auto-approve`, after it: the text is correct in both cases.
 pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained {
     let how = match planned.mode {
-        Mode::Graceful => "The runner accepts no further jobs and exits after its last job",
-        Mode::Forceful => "The running jobs are ABORTED (`mode = \"forceful\"`)",
+        Mode::Graceful => "the runner accepts no further jobs and exits after its last job",
+        Mode::Forceful => "the running jobs are ABORTED (`mode = \"forceful\"`)",
     };
     let mut happened = format!(
-        "The plan destroys or replaces the grit_runner_drain of host {host}. {how}. Timeout: {}.",
+        "Runner manager {manager:?} (host {host}): the plan destroys or replaces its grit_runner_drain. When the apply reaches it: {how}. Timeout: {}.",
         human(planned.timeout)
     );
     if planned.mode == Mode::Graceful && planned.on_timeout == OnTimeout::Force {
@@ -336,7 +336,8 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained
     }
     Explained::new(
         Code::Notice,
-        format!("Destroying this resource shuts down the runner of {manager}"),
+        // Without a name, so that Terraform shows many of them as one.
+        "The plan shuts down a runner",
         happened,
         "",
     )
