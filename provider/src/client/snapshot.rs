@@ -257,7 +257,7 @@ impl fmt::Display for RunnerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Running => f.write_str("running"),
-            Self::InShutdown => f.write_str("in_shutdown"),
+            Self::InShutdown => f.write_str("draining"),
             Self::Stopped => f.write_str("stopped"),
             Self::Unknown(0) => f.write_str("unknown"),
             Self::Unknown(number) => write!(f, "unknown ({number})"),

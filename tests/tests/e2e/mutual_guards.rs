@@ -99,6 +99,6 @@ fn peer_drained_by_operator_is_unhealthy() {
     let target = ["destroy", "-json", "-auto-approve", "-target=grit_runner_drain.m1"];
     let failed = workspace.run(target).unwrap().failed();
     let errors = failed.errors();
-    assert!(errors[0].1.contains("m2 (status `in_shutdown`)"), "{errors:?}");
+    assert!(errors[0].1.contains("m2 (status `draining`)"), "{errors:?}");
     assert_eq!(drained(&lab, &["m1"]), 0);
 }

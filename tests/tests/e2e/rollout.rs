@@ -138,7 +138,7 @@ fn failed_drain_keeps_instance_and_next_apply_resumes() {
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
-    assert!(errors[0].1.contains("`in_shutdown`"), "{errors:?}");
+    assert!(errors[0].1.contains("`draining`"), "{errors:?}");
     assert!(rollout.hosts().contains(&"m1-v1".to_owned()), "{:?}", rollout.hosts());
     assert_eq!(rollout.lab.queue().tally().running, 2);
 

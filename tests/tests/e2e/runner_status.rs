@@ -114,7 +114,7 @@ fn status_shows_drain_of_the_wrapper() {
     assert!(drain.status().unwrap().success());
     poll::until("the drain is shown", PATIENCE, || {
         let entry = hosts.read()["m1"].clone();
-        if entry["state"] == "in_shutdown" && entry["drain"]["reason"] == "by hand" {
+        if entry["state"] == "draining" && entry["drain"]["reason"] == "by hand" {
             Ok(())
         } else {
             Err(entry)

@@ -236,7 +236,7 @@ fn stuck_upstream_shutdown_fails_drain() {
     let failed = workspace.destroy().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].1.contains("`in_shutdown`") && errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
+    assert!(errors[0].1.contains("`draining`") && errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
     assert!(upstream.requests() >= 1);
     assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the guard is kept");
 }

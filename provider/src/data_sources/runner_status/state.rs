@@ -134,7 +134,7 @@ pub(super) fn schema() -> Schema {
     };
     let mut status = attribute_map! {
         reachable: computed_boolean => "Whether the wrapper responded.",
-        state: computed_text => "State of the runner in the report of the wrapper: `running`, `in_shutdown`, `stopped` or `unknown`.",
+        state: computed_text => "State of the runner in the report of the wrapper: `running`, `draining`, `stopped` or `unknown`.",
         level: computed_text => "Health level of the runner.",
         level_max: computed_text => "Maximum level that the wrapper can check.",
         reasons: computed_as(List(Box::new(String))) => "Why the next health level is not reached.",

@@ -71,8 +71,8 @@ fn timeout_reports_problems_of_the_drain() {
         last: Some(last),
     };
     let error = all(vec![not_drained("m1", &failure, "i-1", None, Subject::Drain)]);
-    let reported = "Last status: `in_shutdown`, 3 jobs left. The wrapper reports: the runner's process is \
-                    suspended; it was refused. The runner is still draining.";
+    let reported = "Last status: `draining`, 3 jobs left. The wrapper reports: the runner's process is \
+                    suspended; it was refused. The runner is still draining on the host.";
     assert!(error.contains(reported), "{error}");
 }
 
