@@ -49,6 +49,9 @@ pub(crate) enum CommandError {
     Failed { command: String, status: String, stderr: String },
     #[error("`{0}` printed more than 64 MiB")]
     TooLarge(String),
+    /// The text before the JSON, which contains no output value.
+    #[error("`{command}` printed other text before the JSON")]
+    OtherText { command: String, text: String },
 }
 
 impl Directory {
@@ -79,7 +82,12 @@ impl Directory {
                     return Err(CommandError::NotStarted { program: program.clone(), problem });
                 }
             };
-            return wait(child, format!("{program} {}", arguments[0]), end).await;
+            let command = format!("{program} {}", arguments[0]);
+            let output = wait(child, command.clone(), end).await?;
+            return match text_before_json(&output) {
+                Some(text) if arguments[0] == "output" => Err(CommandError::OtherText { command, text }),
+                _ => Ok(output),
+            };
         }
         Err(CommandError::NotFound(programs))
     }
@@ -106,6 +114,15 @@ impl Directory {
         command.envs(&self.environment);
         command
     }
+}
+
+/// The first line of the output, up to the JSON, if the JSON is not all of it: `[command]/usr/bin/terraform output -json`.
+fn text_before_json(output: &[u8]) -> Option<String> {
+    const MAX: usize = 200;
+    let output = output.trim_ascii_start();
+    let end = output.iter().position(|byte| b"{\n".contains(byte)).unwrap_or(output.len());
+    let text = String::from_utf8_lossy(output.get(..end.min(MAX)).unwrap_or_default());
+    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
 /// Variables that the command must not inherit: of the plugin protocol, settings of the current run that would select another state or

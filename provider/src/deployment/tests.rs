@@ -54,6 +54,23 @@ async fn init_runs_before_output_if_requested() {
     assert_eq!(commands, "init -input=false -no-color\noutput -json -no-color\n");
 }
 
+/// Such as the script of the action setup-terraform.
+#[tokio::test]
+async fn text_of_a_script_around_the_command_is_shown_without_values() {
+    for (script, shown) in [
+        (
+            r#"printf '[command]/tf output -json\n{"grit_runner_managers": {"value": "SECRET"}}'"#,
+            "[command]/tf output -json",
+        ),
+        (r#"printf 'exit code: {"grit_runner_managers": {"value": "SECRET"}}'"#, "exit code:"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let error = run(directory(folder.path(), script)).await.err().unwrap();
+        let ReadError::Command(CommandError::OtherText { text, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(text, shown);
+    }
+}
+
 /// It left the process group, and keeps standard output and standard error open.
 #[tokio::test]
 async fn daemon_of_the_command_does_not_delay_its_result() {

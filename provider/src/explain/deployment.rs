@@ -159,6 +159,11 @@ fn command(name: &str, source: &Source, error: &CommandError) -> Explained {
                 format!("Run the command in that directory to see the cause.{init}"),
             )
         }
+        CommandError::OtherText { command, text } => invalid(
+            format!("{name}: `{command}` did not print only JSON. Its output begins with {text:?}."),
+            "The program may be a script around Terraform, such as that of the action setup-terraform. Set `terraform_path` to the path of \
+             Terraform itself, or `terraform_wrapper: false` in the action.",
+        ),
         CommandError::TooLarge(_) => {
             invalid(format!("{name}: {error}."), "Use `outputs` with a `terraform_remote_state`.")
         }
@@ -237,6 +242,14 @@ mod tests {
                 .into(),
             ),
             (directory(), CommandError::TooLarge("terraform output".into()).into()),
+            (
+                directory(),
+                CommandError::OtherText {
+                    command: "terraform output".into(),
+                    text: "[command]/usr/bin/terraform-bin output -json".into(),
+                }
+                .into(),
+            ),
             (directory(), ReadError::TimedOut(std::time::Duration::from_secs(60))),
             (directory(), ReadError::Interrupted),
         ];
