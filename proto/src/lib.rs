@@ -1,4 +1,5 @@
-//! The wire contracts: Terraform's plugin protocol, go-plugin's services, and the wrapper's API.
+//! What both programs share: the wire contracts, which are Terraform's plugin protocol, go-plugin's services and the wrapper's API, and the text form of
+//! durations.
 //!
 //! The `.proto` files beside `src/` are the source. What they generate is committed under `src/gen/`, so that a build needs no
 //! protoc; `cargo xtask gen` makes it again, and the test `generated` fails when the two differ.
@@ -26,6 +27,8 @@ pub mod runner_wrapper;
 #[rustfmt::skip]
 #[path = "gen/grit.wrapper.v1.rs"]
 pub mod wrapper_v1;
+
+pub mod duration;
 
 /// The id of a drain that a signal to the wrapper requested, and no client.
 pub const SIGNAL_DRAIN: &str = "signal";

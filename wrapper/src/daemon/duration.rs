@@ -1,40 +1,15 @@
-//! Durations in Go's syntax, because upstream's flags accept it, and days: `300ms`, `1.5h`, `2h45m`, `2d`, `0`.
+//! Durations as texts, in flags, requests and messages.
 
 use std::time::Duration;
 
+use grit_proto::duration::DurationError;
+
 /// Parses a duration of 0 or more.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || "expected a duration such as 45s, 1h30m or 500ms".to_owned();
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    if text.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && parse(rest).is_ok()) {
-        return Err("must not be negative".to_owned());
-    }
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_len = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_len);
-        let seconds = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
-        rest = tail;
-    }
-    // Longer durations would overflow the clock.
-    if text.is_empty() || total > MAX { Err(wrong()) } else { Ok(total) }
+    grit_proto::duration::parse(text).map_err(|error| match error {
+        DurationError::Negative => "must not be negative".to_owned(),
+        _ => "expected a duration such as 45s, 1h30m or 500ms".to_owned(),
+    })
 }
 
 /// Parses a duration above 0, for flags where 0 would abort jobs immediately although the user may mean "no limit".
@@ -46,8 +21,6 @@ pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
 pub(crate) fn limit(duration: Duration) -> Result<Duration, &'static str> {
     if duration.is_zero() { Err("0 would abort the jobs immediately") } else { Ok(duration) }
 }
-
-const MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Formats a duration: `4h`, `1m30s`, `100ms`.
 pub(crate) fn show(duration: Duration) -> String {
