@@ -64,7 +64,12 @@ fn prevent_destroy_blocks_rollouts_but_not_removal() {
 
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let blocked = rollout.workspace.plan().unwrap().failed();
-    assert_eq!(blocked.errors()[0].0, "Instance cannot be destroyed");
+    // OpenTofu's title, too.
+    let title = blocked.errors()[0].0.to_owned();
+    assert!(
+        ["Instance cannot be destroyed", "Resource instance cannot be destroyed"].contains(&&*title),
+        "{title}"
+    );
     assert_eq!(rollout.hosts(), ["m"]);
 
     // Terraform reads the setting from the block, which is gone.
