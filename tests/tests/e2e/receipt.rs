@@ -159,7 +159,8 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
         fleet.workspace.destroy().unwrap().succeeded()
     };
     let warnings = |run: &Run| -> Vec<String> {
-        let of_drain = run.warnings().into_iter().filter(|(title, _)| *title != "The plan shuts down a runner");
+        let of_drain =
+            run.warnings().into_iter().filter(|(title, _)| *title != "The plan shuts down a runner");
         of_drain.map(|(title, detail)| format!("{title}\n{detail}")).collect()
     };
     let run = drain(1, &fleet.gitlab(TOKEN), "60s");
