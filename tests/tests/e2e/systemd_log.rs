@@ -120,6 +120,44 @@ fn hanging_journalctl_delays_only_log_tail() {
     assert_eq!(machine.ask(&["status"])["failure_reason"], "exit status 3");
 }
 
+/// The exit code does not show aborted jobs, so that without the search nothing is known about them.
+#[test]
+fn drain_whose_log_search_fails_is_not_clean() {
+    let Some(machine) = machine(&[]) else { return };
+    machine.install("1.0.0");
+    let script = "trap 'exit 0' QUIT; while :; do sleep 0.02; done";
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
+    std::fs::create_dir(machine.system.path("/opt/fails")).unwrap();
+    let journalctl = machine.system.path("/opt/fails/journalctl");
+    adjust(&machine, "Environment=GRIT_WRAPPER_START_GRACE=0s PATH=/opt/fails:/usr/bin:/bin");
+    let real = "exec /usr/bin/journalctl \"$@\"";
+    for (search, outcome) in [
+        (real, "clean"),
+        ("exec sleep 1000", "unknown"),
+        ("echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1", "unknown"),
+        ("echo 'Journal file a.journal corrupted, ignoring file.' >&2; exit 0", "unknown"),
+        ("kill -s KILL $$", "unknown"),
+        (real, "clean"),
+    ] {
+        let script = format!("case \"$*\" in *--grep*) {search};; esac; {real}");
+        program::script(&journalctl, &script).unwrap();
+        machine.run(&["systemctl", "start", "--no-block", UNIT]);
+        poll::until("the runner handles SIGQUIT", LIMIT, || {
+            let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
+            let caught = format!("grep -q '^SigCgt:.*[4-7c-f]$' /proc/{pid}/status");
+            let caught = machine.system.run(&["sh", "-c", &caught]).unwrap();
+            if caught.status.success() { Ok(()) } else { Err(machine.journal()) }
+        });
+        machine.run(&["grit-wrapper", "drain"]);
+        let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
+            status if status["state"] == "stopped" => Ok(status),
+            status => Err(status),
+        });
+        assert_eq!(status["drain"]["outcome"], outcome, "{search}: {}", machine.journal());
+        machine.run(&["grit-wrapper", "start"]);
+    }
+}
+
 /// The time in which the journal is read does not shorten the part of the drain that is searched.
 #[test]
 fn slow_journalctl_hides_no_aborted_job() {

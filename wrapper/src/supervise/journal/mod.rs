@@ -11,7 +11,7 @@ use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd},
     pin::Pin,
-    process::Stdio,
+    process::{Output, Stdio},
     time::Duration,
 };
 
@@ -111,8 +111,8 @@ impl Journal {
         format!("--since=-{}s", age.as_secs())
     }
 
-    /// The messages of the process with this PID in the unit, since this time of the monotonic clock. For a user without access to the journal there are none, without
-    /// an error. Fails after `limit`. `words`: further arguments of `journalctl`.
+    /// The messages of the process with this PID in the unit, since this time of the monotonic clock. Fails after `limit`. `words`: further
+    /// arguments of `journalctl`.
     async fn messages(
         &self,
         limit: Duration,
@@ -129,12 +129,21 @@ impl Journal {
         let (of_pid, of_unit) = (format!("_PID={pid}"), format!("_SYSTEMD_UNIT={}", self.unit));
         let fixed = ["--quiet", "--no-pager", "--boot", "--output=json", "--output-fields=MESSAGE"];
         let output = journalctl(&[&fixed[..], words, &[&of_pid, &of_unit]].concat()).await?;
-        // With `--grep` and without a match, newer versions exit with 1 and an empty stderr.
-        if !output.status.success() && !output.stderr.is_empty() {
-            return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
-        Ok(messages(&String::from_utf8_lossy(&output.stdout), since))
+        messages_in(&output, since)
     }
+}
+
+/// The messages that journalctl has written. Fails if journalctl failed, or if it skipped a file of the journal and found nothing in the others.
+fn messages_in(output: &Output, since: Duration) -> io::Result<Vec<String>> {
+    let found = messages(&String::from_utf8_lossy(&output.stdout), since);
+    // With `--grep` and without a match, newer versions exit with 1, without any output.
+    let no_match = output.status.code() == Some(1) && output.stdout.is_empty() && output.stderr.is_empty();
+    let complete = output.status.success() && (output.stderr.is_empty() || !found.is_empty());
+    if complete || no_match {
+        return Ok(found);
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("journalctl: {}: {}", output.status, text.trim())))
 }
 
 /// The message of a line of GitLab Runner's log: after the level in its own format, or the field `msg` of logrus' text and JSON formats.
@@ -187,7 +196,7 @@ async fn sync() {
     }
 }
 
-async fn journalctl(words: &[&str]) -> io::Result<std::process::Output> {
+async fn journalctl(words: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("journalctl");
     command.args(words).env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
     command.output().await
@@ -233,7 +242,12 @@ fn message(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::{
+        os::{fd::AsFd, unix::process::ExitStatusExt},
+        process::ExitStatus,
+    };
+
+    use rustix::process::Signal;
 
     use super::*;
 
@@ -248,6 +262,28 @@ not JSON
 {"__MONOTONIC_TIMESTAMP":"3000003","MESSAGE":"last"}"#;
         let found = messages(text, Duration::from_secs(2));
         assert_eq!(found, ["first", "\u{1b}[0mb\u{fffd}", "last"]);
+    }
+
+    #[test]
+    fn search_that_failed_differs_from_search_without_match() {
+        let (exit, line) = (|code| code << 8, "{\"MESSAGE\":\"found\"}");
+        for (status, stdout, stderr, found) in [
+            (exit(0), line, "", Some(1)),
+            (exit(0), "", "", Some(0)),
+            (exit(1), "", "", Some(0)),
+            (exit(0), line, "Journal file a.journal corrupted, ignoring file.", Some(1)),
+            (exit(0), "", "Journal file a.journal corrupted, ignoring file.", None),
+            (exit(1), "", "No journal files were opened due to insufficient permissions.", None),
+            (exit(1), line, "", None),
+            (exit(2), "", "", None),
+            (Signal::KILL.as_raw(), "", "", None),
+            (Signal::KILL.as_raw(), line, "", None),
+        ] {
+            let status = ExitStatus::from_raw(status);
+            let output = Output { status, stdout: stdout.into(), stderr: stderr.into() };
+            let result = messages_in(&output, Duration::ZERO);
+            assert_eq!(result.ok().map(|found| found.len()), found, "{output:?}");
+        }
     }
 
     #[test]
