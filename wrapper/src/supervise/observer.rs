@@ -66,7 +66,7 @@ impl Observer {
             && let Some(journal) = &self.journal
         {
             let texts = [FORCEFUL_SHUTDOWN, RESULT_LOST];
-            let found = journal.has_messages(texts, child.pid, stop.requested_at).await;
+            let found = journal.has_messages(texts, child.pid, stop.requested_at, stop.requested_wall).await;
             let logged = match found {
                 Ok([abort, lost_result]) => Logged { abort, lost_result, unreadable: false },
                 Err(error) => {

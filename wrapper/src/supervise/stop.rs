@@ -1,6 +1,10 @@
 //! A stop: who requested it, how the child is stopped, and its outcome. A graceful stop is a drain; the APIs call each stop a drain.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -16,6 +20,8 @@ pub struct Stop {
     /// The user and the transport of the client, as text.
     pub requested_by: Arc<str>,
     pub requested_at: Instant,
+    /// The wall clock at the request. Unlike a converted `requested_at`, a later change of the wall clock does not move it.
+    pub requested_wall: SystemTime,
     /// The mode of the first request. A later request, or the deadline, can make a graceful stop forceful.
     pub requested_mode: Mode,
     pub mode: Mode,
@@ -91,6 +97,7 @@ impl Stop {
             reason: Arc::from(""),
             requested_by: Arc::from(""),
             requested_at: Instant::now(),
+            requested_wall: SystemTime::now(),
             requested_mode: mode,
             mode,
             forced_by: Arc::from(""),

@@ -12,7 +12,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     pin::Pin,
     process::{Output, Stdio},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rustix::{
@@ -55,8 +55,6 @@ pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 pub struct Journal {
     /// The unit of both, as journald records it.
     unit: String,
-    /// The wall clock at the boot, by the clocks at the start of the wrapper.
-    boot_time: Duration,
 }
 
 impl Journal {
@@ -65,7 +63,7 @@ impl Journal {
     pub fn of_stderr(journal_stream: Option<&str>) -> Option<Self> {
         let is_journal = is_stream(io::stderr().as_fd(), journal_stream?);
         let unit = is_journal.then(|| unit_of(&fs::read_to_string("/proc/self/cgroup").ok()?))??;
-        Some(Self { unit, boot_time: boot_time() })
+        Some(Self { unit })
     }
 
     /// Reads the last lines of the runner with this PID that was started at `since` and has exited.
@@ -89,26 +87,20 @@ impl Journal {
         })
     }
 
-    /// For each text, whether a message of the runner with this PID, which has exited, begins with it and was written after `since`. Fails if the
-    /// journal cannot be read in time. The texts have only letters and spaces.
+    /// For each text, whether a message of the runner with this PID, which has exited, begins with it and was written after `since`, when
+    /// the wall clock was `wall`. Fails if the journal cannot be read in time. The texts have only letters and spaces.
     pub(super) async fn has_messages<const N: usize>(
         &self,
         texts: [&str; N],
         pid: u32,
         since: Instant,
+        wall: SystemTime,
     ) -> io::Result<[bool; N]> {
-        let (begin, grep) = (self.begin(since), format!("--grep={}", texts.join("|")));
+        let suspended = clock(ClockId::Boottime).saturating_sub(clock(ClockId::Monotonic));
+        let begin = begin(wall, SystemTime::now(), since.elapsed() + suspended);
+        let grep = format!("--grep={}", texts.join("|"));
         let found = self.messages(SEARCH_LIMIT, pid, monotonic_of(since), &[&begin, &grep]).await?;
         Ok(texts.map(|text| found.iter().any(|line| message_of_runner(line).starts_with(text))))
-    }
-
-    /// Where journalctl begins, by the wall clock: early enough for a host that was suspended, and for a wall clock that was set forward since the start
-    /// of the wrapper. The monotonic clock runs in neither case.
-    fn begin(&self, since: Instant) -> String {
-        let suspended = clock(ClockId::Boottime).saturating_sub(clock(ClockId::Monotonic));
-        let set_forward = boot_time().saturating_sub(self.boot_time);
-        let age = since.elapsed() + suspended + set_forward + SEARCH_TOLERANCE;
-        format!("--since=-{}s", age.as_secs())
     }
 
     /// The messages of the process with this PID in the unit, since this time of the monotonic clock. Fails after `limit`. `words`: further
@@ -212,8 +204,11 @@ fn clock(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-fn boot_time() -> Duration {
-    clock(ClockId::Realtime).saturating_sub(clock(ClockId::Boottime))
+/// Where journalctl begins: at the wall clock of the request, or, if the wall clock was set back since then, at the age of the request before `now`.
+/// The messages of other times are dropped by the monotonic clock.
+fn begin(requested: SystemTime, now: SystemTime, age: Duration) -> String {
+    let earliest = requested.min(now.checked_sub(age + SEARCH_TOLERANCE).unwrap_or(SystemTime::UNIX_EPOCH));
+    format!("--since=@{}", earliest.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
 /// The messages since an instant of the monotonic clock, from JSON lines: an earlier process may have had the same PID.
@@ -286,17 +281,22 @@ not JSON
         }
     }
 
+    /// Seconds by the wall clock; the drain was requested at 50,000, half an hour ago.
     #[test]
-    fn search_begins_early_enough_after_wall_clock_was_set_forward() {
-        let seconds = |boot_time| {
-            let begin = Journal { unit: String::new(), boot_time }.begin(Instant::now());
-            begin.strip_prefix("--since=-").unwrap().strip_suffix('s').unwrap().parse::<u64>().unwrap()
-        };
-        let now = seconds(boot_time());
-        assert!(now >= SEARCH_TOLERANCE.as_secs(), "{now}");
-        let hour = Duration::from_secs(3600);
-        assert!(seconds(boot_time() - hour) >= now + 3599);
-        assert!(seconds(boot_time() + hour) <= now + 1, "it was set back");
+    fn search_begins_before_the_drain_after_any_clock_change() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        for (now, begins, why) in [
+            (51_800, 49_940, "unchanged"),
+            (59_000, 50_000, "set forward by two hours, or suspended"),
+            (44_600, 42_740, "set back by two hours"),
+            (100, 0, "set back to 1970"),
+        ] {
+            assert_eq!(
+                begin(at(50_000), at(now), Duration::from_secs(1800)),
+                format!("--since=@{begins}"),
+                "{why}"
+            );
+        }
     }
 
     #[test]

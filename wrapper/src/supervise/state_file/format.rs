@@ -77,6 +77,8 @@ pub(super) struct SavedStop {
     forced_by: String,
     #[serde(rename = "asked")]
     requested_at: u64,
+    #[serde(default)]
+    requested_wall: Option<u64>,
     deadline: Option<u64>,
     callbacks: Vec<SavedCallback>,
     #[serde(rename = "called")]
@@ -193,6 +195,7 @@ impl SavedStop {
             forceful: stop.mode == Mode::Forceful,
             forced_by: stop.forced_by.to_string(),
             requested_at: times::millis(clocks, stop.requested_at),
+            requested_wall: Some(times::wall_millis(stop.requested_wall)),
             deadline: stop.deadline.map(|deadline| times::millis(clocks, deadline)),
             callbacks: save(&stop.callbacks),
             finished_callbacks: save(&stop.finished_callbacks),
@@ -228,11 +231,16 @@ impl SavedStop {
     pub(super) fn restore(&self, times: &Times) -> Stop {
         let restore =
             |callbacks: &[SavedCallback]| callbacks.iter().filter_map(SavedCallback::restore).collect();
+        let requested_at = times.past(self.requested_at);
         Stop {
             id: self.stop_id(),
             reason: Arc::from(self.reason.as_str()),
             requested_by: Arc::from(self.requested_by.as_deref().unwrap_or_default()),
-            requested_at: times.past(self.requested_at),
+            requested_at,
+            requested_wall: self
+                .requested_wall
+                .and_then(times::wall)
+                .unwrap_or_else(|| times.time(requested_at)),
             // A wrapper counts a drain in the mode in which it found it.
             requested_mode: self.mode(),
             mode: self.mode(),

@@ -29,8 +29,18 @@ impl SavedClock {
 
 /// An instant as stored: Unix milliseconds of this wall clock.
 pub(super) fn millis(clocks: &Clocks, moment: Instant) -> u64 {
-    let since = clocks.time(moment).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    wall_millis(clocks.time(moment))
+}
+
+/// Unix milliseconds of a wall clock time, which a change of the wall clock does not move.
+pub(super) fn wall_millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The inverse of [`wall_millis`]. `None` for a value that the clock cannot represent.
+pub(super) fn wall(millis: u64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
 }
 
 /// Converts stored times back to instants.
@@ -56,10 +66,15 @@ impl Times {
     pub(super) fn moment(&self, millis: u64) -> Instant {
         let millis = millis.saturating_add_signed(self.set);
         // A value that the clock cannot represent becomes now.
-        match SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)) {
+        match wall(millis) {
             Some(time) => self.clocks.moment(time),
             None => self.now,
         }
+    }
+
+    /// The wall clock time of an instant, by the current wall clock.
+    pub(super) fn time(&self, moment: Instant) -> SystemTime {
+        self.clocks.time(moment)
     }
 
     /// The instant of a past event; never in the future, even after clock changes.

@@ -26,6 +26,19 @@ fn format_version_1_is_read() {
     assert_eq!((stop.deadline, stop.callbacks.len(), stop.end.is_some()), (Some(1_700_003_600_001), 1, true));
 }
 
+/// The next wrapper searches the journal from there, and the messages of the drain have the wall clock of their time.
+#[test]
+fn clock_change_moves_no_saved_wall_time() {
+    let stop = Stop::new("d", Mode::Graceful);
+    let state = State::Exited { end: End::NeverStarted, stop: None };
+    for (before, after) in [(0, 7_200_000), (0, -7_200_000), (7_200_000, 0)] {
+        let (then, now) = (Clocks::now().set_by(before), Clocks::now().set_by(after));
+        let saved = SavedStop::new(&then, &state, &stop);
+        let restored = saved.restore(&Times::new(SavedClock::new(&then).as_ref(), now, Instant::now()));
+        assert_eq!(times::wall_millis(restored.requested_wall), times::wall_millis(stop.requested_wall));
+    }
+}
+
 #[test]
 fn unknown_fields_are_ignored() {
     let mut json = first();
