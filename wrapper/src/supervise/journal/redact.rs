@@ -87,17 +87,17 @@ fn is_key_line(word: &str) -> bool {
 /// Hides secrets, word by word.
 fn conceal(line: &str) -> String {
     let mut hide_next = false;
-    let is_login = line.split(' ').any(|word| word.trim_matches(['"', '\'', '`']) == "login");
+    let is_login = line.split(' ').any(|word| matches!(bare(word), "login" | "sshpass"));
     let words = line.split(' ').map(|word| {
         if word.is_empty() {
             return String::new();
         }
         let word = conceal_url(word);
-        let follows = announces_secret(&word) || is_login && matches!(word.as_str(), "-p" | "--password");
+        let follows = announces_secret(&word) || is_login && bare(&word) == "-p";
         if (mem::replace(&mut hide_next, follows) && !follows) || is_key_line(&word) {
             return HIDDEN.to_owned();
         }
-        if is_login && word.strip_prefix("-p").is_some_and(|value| !value.is_empty()) {
+        if is_login && bare(&word).strip_prefix("-p").is_some_and(|value| !value.is_empty()) {
             return format!("-p{HIDDEN}");
         }
         conceal_tokens(&conceal_value(&word))
@@ -105,11 +105,19 @@ fn conceal(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the next word is a secret: `Authorization: Bearer x`, `token = x`.
+/// The word without quotes and brackets.
+fn bare(word: &str) -> &str {
+    word.trim_matches(['"', '\'', '`', ',', '(', ')', '[', ']'])
+}
+
+/// Whether the next word is a secret: `Authorization: Bearer x`, `token = x`, `--password x`.
 fn announces_secret(word: &str) -> bool {
     let lower = word.to_lowercase();
-    let name = lower.trim_matches(['"', '\'', ',', '(']);
-    matches!(name, "bearer" | "basic" | "=" | ":") || name.strip_suffix([':', '=']).is_some_and(is_secret)
+    let name = bare(&lower);
+    let is_flag = name.starts_with('-') && !name.contains(['=', ':']) && is_secret(name);
+    is_flag
+        || matches!(name, "bearer" | "basic" | "=" | ":")
+        || name.strip_suffix([':', '=']).is_some_and(is_secret)
 }
 
 fn is_secret(name: &str) -> bool {
@@ -235,6 +243,33 @@ mod tests {
             "the glob-pattern and glow-in-the-dark words, and gl-x, are none",
         ] {
             assert_eq!(shown(line), line);
+        }
+    }
+
+    #[test]
+    fn secret_after_a_flag_is_redacted() {
+        for line in [
+            "docker login -u ci -p hunter2 registry",
+            "docker login -phunter2 registry",
+            "docker login --password hunter2 registry",
+            "docker login --password=hunter2 registry",
+            "docker login --password  hunter2 registry",
+            "docker login \"--password\" \"hunter2\"",
+            "exec [\"docker\" \"login\" \"-u\" \"ci\" \"-p\" \"hunter2\"]",
+            "exec [docker login -u ci -p hunter2]",
+            "exec [docker login -u ci -phunter2]",
+            "`docker login -p 'hunter2'`",
+            "msg=\"docker login -p hunter2\" level=info",
+            "(docker login -p hunter2)",
+            "helm registry login --password hunter2",
+            "mysqldump --password hunter2 db",
+            "sshpass -p hunter2 ssh host",
+            "sshpass -phunter2 ssh host",
+            "gitlab-runner register --token hunter2",
+            "glab --private-token hunter2",
+            "vault --client-secret hunter2",
+        ] {
+            assert!(!shown(line).contains("hunter2"), "{line}: {}", shown(line));
         }
     }
 
