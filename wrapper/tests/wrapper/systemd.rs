@@ -72,6 +72,31 @@ async fn ready_is_not_sent_below_ready_when_level() {
     drop(wrapper);
 }
 
+/// At the start timeout systemd would end the wrapper, and so drain the section that works, and start both again.
+#[tokio::test]
+async fn start_timeout_is_extended_until_all_sections_poll() {
+    let runner = Runner::new().await;
+    let page = |of_b| VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", of_b, 1);
+    runner.says("/metrics", 200, &page(403));
+    let folder = tempfile::tempdir().unwrap();
+    let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
+    fs::write(&config, CONFIG).unwrap();
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let _wrapper = Start::again(folder)
+        .flags(&["--ready-when=polling", "--min-uptime=0s", "--probe-interval=100ms"])
+        .env("NOTIFY_SOCKET", path.to_str().unwrap())
+        .env("CONFIG_FILE", config.to_str().unwrap())
+        .runner(&runner)
+        .child(&[]);
+    let mut all = String::new();
+    let line = "STATUS=The runner is running, health level ready; systemd waits for the level polling: ";
+    wait_for_message(&manager, &mut all, line).await;
+    wait_for_message(&manager, &mut all, "EXTEND_TIMEOUT_USEC=").await;
+    assert!(!all.contains("READY=1"), "{all}");
+    runner.says("/metrics", 200, &page(204));
+    wait_for_message(&manager, &mut all, "READY=1").await;
+}
+
 #[tokio::test]
 async fn ready_is_resent_after_notify_socket_was_full() {
     let folder = tempfile::tempdir().unwrap();
