@@ -16,7 +16,7 @@ use super::{
     wait::{self, Operation, WaitState},
 };
 use crate::{
-    client::{ClientError, Detail, DrainRequest, RunnerStatus, Snapshot, Wrapper},
+    client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Wrapper},
     duration::human,
     log_key as key,
 };
@@ -293,9 +293,9 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, and refuses a CI job that
-    /// would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is the only
-    /// request for upstream's wrapper, which sends a signal for each request.
+    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, unless it has it, and refuses a
+    /// CI job that would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is
+    /// the only request for upstream's wrapper, which sends a signal for each request.
     fn must_join(&mut self, snapshot: &Snapshot) -> bool {
         if self.asked.is_some() {
             return false;
@@ -306,17 +306,13 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             }
             return self.want == Mode::Forceful;
         };
-        let is_job = !self.policy.request.job_url.is_empty();
-        self.want == Mode::Forceful || is_job || !self.is_ours(detail)
-    }
-
-    /// Whether the wrapper's current or last drain is this one.
-    fn is_ours(&self, detail: &Detail) -> bool {
-        detail.drain.as_ref().is_some_and(|drain| drain.id == self.policy.request.id)
+        let request = &self.policy.request;
+        let is_ours = detail.drain.as_ref().is_some_and(|drain| drain.id == request.id);
+        self.want == Mode::Forceful || !request.job_url.is_empty() || request.callback.is_some() || !is_ours
     }
 
     /// Records this drain at a grit-wrapper whose runner has exited without a drain of a client. Otherwise the next wrapper on the host, for
-    /// example after an upgrade, would start another runner. The wrapper then also sends the callback, immediately.
+    /// example after an upgrade, would start another runner. The wrapper then also sends the callback, immediately, unless it has sent it.
     ///
     /// A refused request is not an error: the runner has exited.
     async fn record(&mut self, snapshot: Snapshot, state: &WaitState<'_>) -> Result<Snapshot, ClientError> {
@@ -327,7 +323,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             }
             return Ok(snapshot);
         };
-        let is_recorded = detail.is_drained_by_client() && (self.is_ours(detail) || !has_callback);
+        let is_recorded = detail.is_drained_by_client() && !has_callback;
         if is_recorded || self.asked.is_some() || self.recording_refused {
             return Ok(snapshot);
         }
