@@ -3,6 +3,7 @@
 use std::{any::Any, sync::Arc};
 
 use serde::Serialize;
+use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
 use crate::mutex::Mutex;
@@ -24,9 +25,21 @@ pub struct Call {
     pub stop: CancellationToken,
     pub operation: Operation,
     pub walk: Walk,
-    /// Identifies the object in a call that plans it, and is empty in other calls. A core that stores the private data of a plan sends it again when it plans the object again.
-    pub object: Arc<str>,
+    /// The private data of the object; empty in other calls than read, plan, create and update.
+    pub private: Arc<Private>,
     notes: Arc<Mutex<Notes>>,
+}
+
+/// The private data that a core sends with an object, as far as it is of this provider.
+#[derive(Debug, Default)]
+pub struct Private {
+    /// Identifies the object in a call that plans it, and is empty in other calls. A core that stores the private data of a plan sends it again
+    /// when it plans the object again.
+    pub object: String,
+    /// What the last call [kept](Call::keep): of the plan if the core stores its private data or the object is applied, else of the read.
+    pub kept: Option<Json>,
+    /// The core stores what this plan keeps, and sends it again when it plans the object in the apply (protocol 6.11).
+    pub is_stored_by_plan: bool,
 }
 
 /// The kinds of calls that differ in stopping and saving.
@@ -61,6 +74,7 @@ pub(crate) struct Notes {
     pub(crate) checkpoint: Option<Vec<u8>>,
     pub(crate) checkpoint_error: Option<String>,
     pub(crate) gone: bool,
+    pub(crate) kept: Option<Json>,
     /// The location of a panic.
     pub(crate) panicked_at: Option<String>,
 }
@@ -77,12 +91,12 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
 
 impl Call {
     pub(crate) fn new(operation: Operation, stop: CancellationToken, walk: Walk) -> Self {
-        Self { stop, operation, walk, object: "".into(), notes: Arc::default() }
+        Self { stop, operation, walk, private: Arc::default(), notes: Arc::default() }
     }
 
-    /// This call, for the object that it plans.
-    pub(crate) fn of(self, object: Arc<str>) -> Self {
-        Self { object, ..self }
+    /// This call, for an object with this private data.
+    pub(crate) fn of(self, private: Private) -> Self {
+        Self { private: private.into(), ..self }
     }
 
     /// Stores a state, which is returned to Terraform even if the call then fails or panics.
@@ -101,6 +115,14 @@ impl Call {
     /// It has no effect in other calls.
     pub fn gone(&self) {
         self.note(|notes| notes.gone = self.operation == Operation::Read);
+    }
+
+    /// Stores private data with the object. Terraform sends it with the next call for the object: the data of a read with its plan, also that of the
+    /// apply; the data of a plan with the apply. Terraform shows it nowhere, but it is in the state: it must contain no secret.
+    ///
+    /// It has no effect in other calls than read and plan.
+    pub fn keep(&self, kept: Json) {
+        self.note(|notes| notes.kept = Some(kept));
     }
 
     pub(crate) fn note(&self, write: impl FnOnce(&mut Notes)) {

@@ -124,7 +124,7 @@ impl Resource for RunnerDrain {
     async fn plan_create<'a>(&self, diags: &mut Diagnostics, mut proposed: DrainState) -> Option<DrainState> {
         let walk = call().walk;
         if let Some(instance) = proposed.instance()
-            && let Err(conflict) = self.shared.guard.plans_new(instance, &call().object, walk)
+            && let Err(conflict) = self.shared.guard.plans_new(instance, &call().private.object, walk)
         {
             let explained = plan::conflict(instance, conflict);
             let path = AttributePath::new("instance_id");

@@ -17,7 +17,7 @@ use super::{
     dynamic::{Change, Raw},
 };
 use crate::{
-    call::Operation,
+    call::{CALL, Operation, Private, call},
     explain::protocol,
     schema::{AttributePath, Diagnostics, DiagnosticsExt},
     wire::{self, Encoded},
@@ -53,10 +53,11 @@ impl Service {
             }
         };
         let name = request.type_name;
+        let kept = wire::PrivateData::decode(&request.planned_private).kept;
         let (type_name, change) = (name.clone(), Change { prior: prior.clone(), next });
         let outcome = self
             .run(action.operation(), action.verb(), &name, move |service, diags| {
-                Box::pin(async move {
+                let work = async move {
                     let resource = &service.0.catalog.resources.find(&type_name, diags)?.resource;
                     match action {
                         Action::Create => resource.create(diags, &change.next).await,
@@ -66,7 +67,8 @@ impl Service {
                             Some(Raw::null().into_encoded())
                         }
                     }
-                })
+                };
+                Box::pin(CALL.scope(call().of(Private { kept, ..Private::default() }), work))
             })
             .await;
         let answer = answer(action, outcome, prior);
@@ -112,7 +114,7 @@ fn answer(action: Action, outcome: Outcome<Encoded>, prior: Raw) -> pb::apply_re
     };
     pb::apply_resource_change::Response {
         new_state: Some(wire::message(state)),
-        private: wire::private(),
+        private: wire::PrivateData::default().encode(),
         diagnostics: wire::diagnostics(outcome.diags),
         ..Default::default()
     }

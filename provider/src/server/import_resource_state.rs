@@ -25,7 +25,7 @@ impl Service {
             identity: self.0.catalog.identity(&type_name).and_then(|it| it.of(&state)),
             type_name,
             state: Some(wire::message(state)),
-            private: wire::private(),
+            private: wire::PrivateData::default().encode(),
         });
         pb::import_resource_state::Response {
             imported_resources: imported.into_iter().collect(),

@@ -1,7 +1,5 @@
 //! PlanResourceChange: the planned change. Before a destroy, it can only reject or warn.
 
-use std::sync::Arc;
-
 use grit_proto::tfplugin6 as pb;
 
 use super::{
@@ -9,10 +7,10 @@ use super::{
     dynamic::{Change, Raw},
 };
 use crate::{
-    call::{CALL, Operation, call},
+    call::{CALL, Operation, Private, call},
     explain::protocol,
     schema::{AttributePath, Diagnostics},
-    wire::{self, Encoded},
+    wire::{self, Encoded, PrivateData},
 };
 
 impl Service {
@@ -26,11 +24,11 @@ impl Service {
             self.0.walks.saw_second_plan();
         }
         let name = request.type_name.clone();
-        let object = object(&request.planned_private);
-        let planned_private = object.as_bytes().to_vec();
+        let private = Self::private(&request);
+        let object = private.object.clone();
         let outcome = self
             .run(Operation::Other, "plan", &name, move |service, diags| {
-                Box::pin(CALL.scope(call().of(object), service.plan_change(request, diags)))
+                Box::pin(CALL.scope(call().of(private), service.plan_change(request, diags)))
             })
             .await;
         let (planned_state, replacing) = outcome
@@ -42,20 +40,34 @@ impl Service {
         pb::plan_resource_change::Response {
             planned_identity,
             planned_state,
-            planned_private,
+            planned_private: PrivateData { object, kept: outcome.notes.kept }.encode(),
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
         }
     }
 
+    /// The private data of the object: of its first plan, or of its read with a new identifier.
+    fn private(request: &pb::plan_resource_change::Request) -> Private {
+        let (prior, planned) = (&request.prior_private, &request.planned_private);
+        let is_first = planned.is_empty();
+        let PrivateData { object, kept } = PrivateData::decode(if is_first { prior } else { planned });
+        let object = if object.is_empty() { uuid::Uuid::new_v4().simple().to_string() } else { object };
+        Private { object, kept, is_stored_by_plan: Self::stores_plan(request) }
+    }
+
+    fn stores_plan(request: &pb::plan_resource_change::Request) -> bool {
+        request.client_capabilities.as_ref().is_some_and(|core| core.store_planned_private)
+    }
+
     /// Whether only a plan makes this request: see [`walks`](super::walks).
     fn is_first_plan(request: &pb::plan_resource_change::Request) -> bool {
         let exists = |state: &Option<pb::DynamicValue>| state.as_ref().is_some_and(|it| !wire::is_null(it));
-        let is_stored = request.client_capabilities.as_ref().is_some_and(|core| core.store_planned_private);
         wire::has_unknown(request.config.as_ref())
             || (!exists(&request.prior_state) && !request.prior_private.is_empty())
-            || is_stored && request.planned_private.is_empty() && exists(&request.proposed_new_state)
+            || Self::stores_plan(request)
+                && request.planned_private.is_empty()
+                && exists(&request.proposed_new_state)
     }
 
     async fn plan_change(
@@ -80,14 +92,6 @@ impl Service {
                 None
             }
         }
-    }
-}
-
-/// What identifies a planned object: the private data of its first plan, or a new text.
-fn object(planned_private: &[u8]) -> Arc<str> {
-    match str::from_utf8(planned_private) {
-        Ok(object) if !object.is_empty() => object.into(),
-        _ => uuid::Uuid::new_v4().simple().to_string().into(),
     }
 }
 

@@ -28,7 +28,7 @@ impl Service {
         pb::read_resource::Response {
             new_identity,
             new_state,
-            private: wire::private(),
+            private: wire::PrivateData { kept: outcome.notes.kept, ..Default::default() }.encode(),
             diagnostics: wire::diagnostics(outcome.diags),
             ..Default::default()
         }

@@ -27,12 +27,6 @@ pub(crate) fn message(encoded: Encoded) -> pb::DynamicValue {
     pb::DynamicValue { msgpack: encoded, json: Vec::new() }
 }
 
-/// The private data of each object. Resources have none, but an object must not have empty private data: see
-/// [`walks`](crate::server).
-pub(crate) fn private() -> Vec<u8> {
-    NIL.to_vec()
-}
-
 pub(crate) fn null_message() -> pb::DynamicValue {
     message(NIL.to_vec())
 }
