@@ -25,7 +25,7 @@ use crate::{
     },
     fleet::{
         self,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy},
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy, Until},
     },
     process::Shared,
     resources::{configured, draining::Draining, unique_suffix},
@@ -120,7 +120,7 @@ impl DrainConfig {
         let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let policy =
             self.options().policy(&id, start, InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT), retry);
-        DrainPolicy { wait: self.wait.unwrap_or(WAIT), ..policy }
+        DrainPolicy { until: Until::of(self.wait.unwrap_or(WAIT)), ..policy }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     explain::values,
     fleet::{
         PEER_ATTEMPTS, PEER_LIMIT, Retry,
-        drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
+        drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable, Until},
         receipt::OnLostJobs,
     },
     schema::{
@@ -99,7 +99,7 @@ impl DrainOptions<'_> {
     pub(crate) fn policy(&self, id: &str, start: Instant, timeout: Duration, retry: Retry) -> DrainPolicy {
         DrainPolicy {
             mode: member(self.mode),
-            wait: true,
+            until: Until::Exit,
             start,
             timeout,
             on_timeout: member(self.on_timeout),

@@ -23,7 +23,7 @@ use crate::{
 
 pub use super::receipt::OnLostJobs;
 pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, Requested, StartedBy};
-pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable};
+pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable, Until};
 
 /// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. By default, GitLab Runner's `shutdown_timeout` is
 /// 30 s, and the wrapper kills the process 15 s after that. If the wrapper reports a later time, the limit is [`KILL_LIMIT`] after it.
@@ -40,8 +40,7 @@ const REQUEST_AGAIN: Duration = Duration::from_secs(5);
 
 pub type Outcome = Result<Drained, NotDrained>;
 
-/// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`; with `wait = false` in the
-/// policy, until the wrapper reports the shutdown.
+/// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`, or for less (see [`Until`]).
 ///
 /// Can be repeated: a runner that has exited is a success, and a drain in progress is joined. Only `stopped` ends the wait: a runner
 /// without jobs, or an unreachable host, is not an exited runner. Dropping the future does not stop the shutdown.
@@ -147,7 +146,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         self.await_kill(&snapshot, state);
         match snapshot.report.status {
             RunnerStatus::Stopped => {}
-            RunnerStatus::InShutdown if !self.policy.wait && snapshot.is_shutdown_final() => {
+            RunnerStatus::InShutdown if self.policy.until.is_reached_in(&snapshot) => {
                 let (started_by, no_callback) = (self.started_by, self.no_callback.take());
                 let in_progress = InProgress { started_by, snapshot, no_callback };
                 return Ok(Some(Ok(Drained::InProgress(Box::new(in_progress)))));

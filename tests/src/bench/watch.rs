@@ -25,7 +25,7 @@ use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Snapshot, Wrapper as _, WrapperClient},
     fleet::{
         Retry, WithoutPeers,
-        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable},
+        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable, Until},
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -148,7 +148,7 @@ async fn polled(settings: Settings, site: &Site) -> anyhow::Result<Vec<Row>> {
 
 fn policy() -> DrainPolicy {
     DrainPolicy {
-        wait: true,
+        until: Until::Exit,
         mode: Mode::Graceful,
         start: tokio::time::Instant::now(),
         timeout: LIMIT,

@@ -5,7 +5,7 @@ use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Wrapper as _, WrapperClient},
     fleet::{
         Retry, WithoutPeers,
-        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable},
+        drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable, Until},
     },
 };
 use grit_testkit::rounds;
@@ -79,7 +79,7 @@ async fn status(client: &WrapperClient) -> RunnerStatus {
 
 fn policy() -> DrainPolicy {
     DrainPolicy {
-        wait: true,
+        until: Until::Exit,
         mode: Mode::Graceful,
         start: Instant::now(),
         timeout: 100 * HOUR,

@@ -38,7 +38,7 @@ mod tests {
         client::{DrainRequest, RunnerStatus, Snapshot},
         fleet::{
             Retry,
-            drain::{NoCallback, OnTimeout, OnUnreachable, StartedBy},
+            drain::{NoCallback, OnTimeout, OnUnreachable, StartedBy, Until},
             receipt::{NoReceipt, OnLostJobs},
         },
     };
@@ -59,7 +59,7 @@ mod tests {
         };
         let policy = DrainPolicy {
             mode: Mode::Graceful,
-            wait: true,
+            until: Until::Exit,
             start: Instant::now(),
             timeout: Duration::from_secs(3600),
             on_timeout: OnTimeout::Force,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    client::DrainRequest,
+    client::{DrainRequest, Snapshot},
     fleet::{receipt::OnLostJobs, retry::Retry},
 };
 
@@ -38,12 +38,38 @@ pub enum OnUnreachable {
     Confirmed,
 }
 
+/// How far a call follows the drain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The runner has exited.
+    Exit,
+    /// The shutdown cannot be cancelled any more.
+    Signal,
+    /// The wrapper has accepted the shutdown.
+    Accepted,
+}
+
+impl Until {
+    /// The value of an attribute `wait`.
+    pub fn of(wait: bool) -> Self {
+        if wait { Self::Exit } else { Self::Signal }
+    }
+
+    /// Whether the drain need not be followed any further: its runner is shutting down, with this status.
+    pub(super) fn is_reached_in(self, snapshot: &Snapshot) -> bool {
+        match self {
+            Self::Exit => false,
+            Self::Signal => snapshot.is_shutdown_final(),
+            Self::Accepted => true,
+        }
+    }
+}
+
 /// The settings of one drain.
 #[derive(Debug, Clone)]
 pub struct DrainPolicy {
     pub mode: Mode,
-    /// Whether to wait until the runner has exited. If not, the drain ends when the shutdown is in progress.
-    pub wait: bool,
+    pub until: Until,
     /// The start of the operation, from which `timeout` counts.
     pub start: Instant,
     pub timeout: Duration,

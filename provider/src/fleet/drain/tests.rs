@@ -7,7 +7,7 @@ use crate::fleet::{
 fn policy() -> DrainPolicy {
     DrainPolicy {
         mode: Mode::Graceful,
-        wait: true,
+        until: Until::Exit,
         start: Instant::now(),
         timeout: Duration::from_secs(3 * 3600),
         on_timeout: OnTimeout::Fail,

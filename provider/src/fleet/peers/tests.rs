@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     client::{DrainRequest, Snapshot, Start},
     fleet::{
-        drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable},
+        drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable, Until},
         test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
     },
 };
@@ -100,7 +100,7 @@ async fn guarded_by(
         under_way: Mutex::default(),
     };
     let policy = DrainPolicy {
-        wait: true,
+        until: Until::Exit,
         mode: Mode::Graceful,
         start: Instant::now(),
         timeout: Duration::from_secs(600),

@@ -25,7 +25,7 @@ use crate::{
     },
     fleet::{
         self, Outcomes,
-        drain::{DrainPolicy, Drained, NotDrained},
+        drain::{DrainPolicy, Drained, NotDrained, Until},
     },
     log_key,
     resources::{
@@ -145,7 +145,7 @@ impl<'a> Open<'a> {
         };
         let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
         let mut policy = options.policy(id, start, planned.timeout(subject), retry);
-        policy.wait = planned.waits();
+        policy.until = Until::of(planned.waits());
         policy.on_unreachable = AssumeSetting::on_unreachable(setting);
         Self { manager, policy, setting }
     }

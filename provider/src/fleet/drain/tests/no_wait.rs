@@ -1,7 +1,7 @@
 use super::*;
 
 fn no_wait() -> DrainPolicy {
-    DrainPolicy { wait: false, ..policy() }
+    DrainPolicy { until: Until::Signal, ..policy() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,4 +62,10 @@ async fn drain_without_wait_waits_until_sigquit_is_sent() {
     let outcome = drained(&no_wait(), &wrapper).await.unwrap();
     assert!(matches!(outcome, Drained::InProgress(_)), "{outcome:?}");
     assert!(start.elapsed() >= Duration::from_secs(8), "{:?}", start.elapsed());
+
+    let accepted = DrainPolicy { until: Until::Accepted, ..policy() };
+    let start = Instant::now();
+    let outcome = drained(&accepted, &wrapper).await.unwrap();
+    assert!(matches!(outcome, Drained::InProgress(_)), "{outcome:?}");
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
