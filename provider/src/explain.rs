@@ -20,6 +20,7 @@ pub(crate) mod plan;
 pub(crate) mod protocol;
 pub(crate) mod receipt;
 pub(crate) mod shutdown;
+pub(crate) mod start_drains;
 pub(crate) mod values;
 mod wrapper;
 

@@ -12,6 +12,7 @@ mod config;
 mod data_sources;
 mod deployment;
 mod duration;
+mod ending_drains;
 mod explain;
 mod fleet;
 mod functions;

@@ -8,6 +8,7 @@ use crate::{
         provider_block::Configured,
         same_manager,
     },
+    ending_drains::EndingDrains,
     fleet::Drains,
     plan_guard::PlanGuard,
     plan_overlap::PlanOverlap,
@@ -30,6 +31,8 @@ pub struct Shared {
     pub shared_runners: SharedRunners,
     pub drains: Drains,
     pub stored_drains: StoredDrains,
+    /// The drain resources that the plan destroys or replaces.
+    pub ending_drains: EndingDrains,
     /// The autoscaling groups of the managers of health checks.
     pub worker_groups: WorkerGroups,
 }

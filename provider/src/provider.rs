@@ -38,6 +38,7 @@ impl Provider for Grit {
         // A process of `--debug` serves several runs. Each run starts without the drain resources of the previous one.
         self.shared.drains.reset();
         self.shared.stored_drains.reset();
+        self.shared.ending_drains.reset();
         self.shared.overlap.reset();
         self.shared.worker_groups.reset();
         let switch = std::env::var(plan_guard::VARIABLE).ok();

@@ -34,6 +34,11 @@ impl StoredDrains {
         self.seen.lock().plans = true;
     }
 
+    /// Whether this process has received the drain resource.
+    pub fn is_stored(&self, id: &str) -> bool {
+        self.seen.lock().ids.contains(id)
+    }
+
     /// Whether this process plans, and the drain resource is not in the state.
     pub fn is_missing(&self, id: &str) -> bool {
         let seen = self.seen.lock();

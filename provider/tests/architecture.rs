@@ -35,6 +35,7 @@ const LAYERS: &[&[&str]] = &[
         "call.rs",
         "child.rs",
         "duration.rs",
+        "ending_drains.rs",
         "host_text.rs",
         "log_key.rs",
         "mutex.rs",

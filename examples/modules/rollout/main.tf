@@ -47,6 +47,7 @@ resource "grit_runner_health" "this" {
   stable_for       = var.health.stable_for
   expected_version = var.health.expected_version
   start_if_stopped = var.health.start_if_stopped
+  start_drains     = var.health.start_drains
 
   timeouts = {
     create = var.health.timeout

@@ -26,6 +26,7 @@ variable "health" {
     stable_for       = optional(string, "0s")
     expected_version = optional(string)
     start_if_stopped = optional(bool, false)
+    start_drains     = optional(bool, true)
     timeout          = optional(string, "15m")
   })
   default  = {}

@@ -101,6 +101,7 @@ resource "grit_runner_drain" "rest" {
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in local.drains : key => drain.runner_manager }
   guards          = { for key, drain in local.drains : key => drain.id }
+  start_drains    = true
 
   timeouts = {
     create = var.health_timeout

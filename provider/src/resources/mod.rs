@@ -1,6 +1,7 @@
 //! The managed resources.
 
 pub(crate) mod draining;
+mod early_drain;
 mod runner_drain;
 mod runner_health;
 mod runner_shutdown;

@@ -25,12 +25,13 @@ use async_trait::async_trait;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
-use super::{configured, unique_suffix};
+use super::{configured, early_drain::EarlyDrain, unique_suffix};
 use crate::{
     call::{Walk, call},
+    ending_drains::parallelism_is_set,
     explain::{
         drain::{self, AssumeSetting},
-        import, plan, shutdown,
+        import, plan, shutdown, start_drains,
     },
     plan_guard::Successor,
     plan_overlap::KeptBy,
@@ -72,6 +73,13 @@ impl RunnerDrain {
             return None;
         }
         self.shared_by(prior, prior.instance(), add)
+    }
+
+    /// The plan destroys or replaces this drain resource. See [`EndingDrains::ends`](crate::ending_drains::EndingDrains::ends).
+    fn note_end(&self, prior: &DrainState) -> bool {
+        let early = prior.instance().zip(self.manager_of(prior));
+        let early = early.and_then(|(instance, manager)| EarlyDrain::new(instance, manager, prior.options()));
+        self.shared.ending_drains.ends(prior.id(), early.and_then(|early| early.to_json()))
     }
 
     /// Refuses a plan with a second drain resource of one runner manager.
@@ -205,6 +213,7 @@ impl Resource for RunnerDrain {
         }
         if replaced {
             Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
+            self.note_end(&prior);
             // Terraform does not plan the destroy of a replacement separately.
             prior.warn_of_drain(Some(&proposed.instance_id), diags);
         } else {
@@ -226,6 +235,9 @@ impl Resource for RunnerDrain {
             return None;
         }
         Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
+        if self.note_end(&prior) && call().walk != Walk::Apply && !parallelism_is_set() {
+            start_drains::drains_wait(true).warning(AttributePath::root(), diags);
+        }
         // Terraform plans again in the apply, where the warning would be too late.
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
             prior.warn_of_drain(None, diags);

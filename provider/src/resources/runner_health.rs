@@ -6,6 +6,7 @@
 
 mod refresh;
 mod schema;
+mod start_drains;
 mod state;
 
 use std::{sync::Arc, time::Duration};
@@ -197,6 +198,8 @@ impl Resource for RunnerHealth {
             seen = refresh::check(&known, &state) => seen,
         };
         seen.into_state(&mut state, diags);
+        self.shared.ending_drains.refreshed(state.id.as_ref_option().map_or("", String::as_str));
+        call().keep(self.ending(&state).into());
         for shared in self.shared_worker_groups(&state) {
             shared.warning(AttributePath::new("runner_managers"), diags);
         }
@@ -214,6 +217,7 @@ impl Resource for RunnerHealth {
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
+        proposed.started_drains = Value::Null;
         Some(proposed)
     }
 
@@ -240,6 +244,7 @@ impl Resource for RunnerHealth {
             }
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
+            proposed.started_drains = self.plan_starts(&prior, &proposed, diags)?;
         }
         Some((proposed, vec![]))
     }
@@ -254,12 +259,20 @@ impl Resource for RunnerHealth {
     async fn update<'a>(
         &self,
         diags: &mut Diagnostics,
-        _: HealthState,
+        prior: HealthState,
         planned: HealthState,
     ) -> Option<HealthState> {
         let start = Instant::now();
         let timeout = WaitTimeouts::update(&planned.timeouts, HEALTH_TIMEOUT);
-        self.wait_until_healthy(diags, planned, timeout, start).await
+        let state = self.wait_until_healthy(diags, planned, timeout, start).await?;
+        self.start_drains(&prior, &state).await;
+        Some(state)
+    }
+
+    /// The drain resources of this health check are planned after it.
+    async fn plan_destroy<'a>(&self, _: &mut Diagnostics, _: HealthState) -> Option<()> {
+        self.shared.ending_drains.health_check_ends();
+        Some(())
     }
 
     async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<HealthState> {

@@ -8,9 +8,11 @@ variable "managers" {
 variable "health" {
   description = "What tests set on the health check."
   type = object({
-    create     = optional(string, "60s")
-    update     = optional(string, "60s")
-    stable_for = optional(string)
+    create           = optional(string, "60s")
+    update           = optional(string, "60s")
+    stable_for       = optional(string)
+    start_drains     = optional(bool)
+    start_if_stopped = optional(bool)
   })
   default = {}
 }
@@ -69,9 +71,11 @@ resource "grit_runner_drain" "manager" {
 }
 
 resource "grit_runner_health" "all" {
-  runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
-  stable_for      = var.health.stable_for
+  runner_managers  = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
+  guards           = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  stable_for       = var.health.stable_for
+  start_drains     = var.health.start_drains
+  start_if_stopped = var.health.start_if_stopped
 
   timeouts = {
     create = var.health.create

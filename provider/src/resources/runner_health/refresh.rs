@@ -64,7 +64,7 @@ pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshRes
     RefreshResult(found.await)
 }
 
-fn time_limit(managers: usize) -> Duration {
+pub(super) fn time_limit(managers: usize) -> Duration {
     let waiting = u32::try_from(managers.saturating_sub(HANDSHAKES)).unwrap_or(u32::MAX);
     REFRESH_TIMEOUT + TIME_PER_MANAGER.saturating_mul(waiting)
 }

@@ -1,7 +1,7 @@
 //! The schema of `grit_runner_health`.
 
 use super::state::{
-    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, MIN_JOBS, STABLE_FOR, START_IF_STOPPED, Wanted,
+    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, MIN_JOBS, STABLE_FOR, START_DRAINS, START_IF_STOPPED, Wanted,
 };
 use crate::{
     config::{
@@ -9,6 +9,7 @@ use crate::{
         timeouts::WaitTimeouts,
     },
     duration::human,
+    ending_drains::PARALLELISM,
     schema::{
         AttributeType, Schema, attribute_map, boolean, computed_as, computed_number, computed_text, number,
         object, object_schema, text, text_map,
@@ -58,6 +59,12 @@ pub(super) fn schema() -> Schema {
                 "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For blue/green \
                  layouts with permanent instances, and for a rollback after drains have begun."
             ),
+            start_drains: boolean => &format!(
+                "Start the drains of all runner managers that leave the map as soon as all runner managers of the map are healthy, if the same \
+                 plan destroys their drain resources. Otherwise each drain starts with the destroy of its drain resource, of which Terraform \
+                 runs at most {PARALLELISM} at a time (`-parallelism`). Default `{START_DRAINS}`. The section \"Starting all drains at once\" has the \
+                 conditions."
+            ),
             stable_for: text => &format!(
                 "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
                  `timeouts`.",
@@ -71,6 +78,9 @@ pub(super) fn schema() -> Schema {
             status: computed_text =>
                 "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
                  repeats the health check.",
+            started_drains: computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
+                "Keys of the runner managers whose drains the last update started (`start_drains`). A plan shows which drains its apply will \
+                 start. Null if there are none.",
             managers: computed_as(AttributeType::AttributeMap(evidence)) =>
                 "Verified health of each runner manager, by key. Unknown values are null, never zero.",
         },

@@ -11,7 +11,7 @@ use crate::{
     config::{
         computed::{optional_value, rfc3339},
         enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagers},
+        manager::{self, RunnerManagerArgs, RunnerManagers},
         number::{check_whole, whole},
         observed::Observed,
         provider_block::Configured,
@@ -32,6 +32,7 @@ pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const MIN_JOBS: u64 = 1;
 pub(super) const STABLE_FOR: Duration = Duration::ZERO;
 pub(super) const START_IF_STOPPED: bool = false;
+pub(super) const START_DRAINS: bool = false;
 pub(super) const ALLOW_SHARED_WORKER_GROUP: bool = false;
 
 pub(super) const HEALTHY: &str = "healthy";
@@ -51,11 +52,15 @@ pub struct HealthState {
     pub(super) stable_for: Value<String>,
     pub(super) expected_version: Value<String>,
     pub(super) start_if_stopped: Value<bool>,
+    #[serde(default)]
+    pub(super) start_drains: Value<bool>,
     pub(super) retry: Value<RetryArgs>,
     pub(super) triggers: Value<BTreeMap<String, Value<String>>>,
     pub(super) timeouts: Value<WaitTimeouts>,
     pub(super) status: Value<String>,
     pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
+    #[serde(default)]
+    pub(super) started_drains: Value<Vec<Value<String>>>,
 }
 
 /// The verified health of one runner manager.
@@ -181,6 +186,11 @@ impl HealthState {
         let guard = guard.and_then(|(_, id)| id.as_ref_option());
         let known = instance.into_iter().chain(guard).find(|id| !id.is_empty());
         known.cloned().unwrap_or_else(|| "INSTANCE_ID".to_owned())
+    }
+
+    /// A known runner manager.
+    pub(super) fn manager(&self, key: &str) -> Option<&RunnerManagerArgs> {
+        self.runner_managers.as_ref_option()?.get(key)?.as_ref_option()
     }
 
     pub(super) fn check(&self, diags: &mut Diagnostics) {

@@ -39,6 +39,7 @@ pub(super) const NULL_HERE: &[&str] = &[
     "grit_runner_health.managers.job_router",
     "grit_runner_health.managers.problem",
     "grit_runner_health.managers.verified",
+    "grit_runner_health.started_drains",
     "grit_runner_shutdown.managers.receipt",
     "grit_runner_status.managers.drain",
     "grit_runner_status.managers.drain.id",
@@ -138,7 +139,7 @@ impl Values {
         let mut base = match of {
             "grit_runner_health" => json!({
                 "runner_managers": map(""), "guards": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
-                "allow_shared_worker_group": false, "expected_version": "19.2.0", "start_if_stopped": false,
+                "allow_shared_worker_group": false, "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
                 "stable_for": "0s", "retry": retry, "triggers": { "a": "1" }, "timeouts": wait,
             }),
             "grit_runner_status" => json!({ "runner_managers": map(""), "timeouts": { "read": "60s" } }),
@@ -237,7 +238,7 @@ impl Values {
                     Row::new(json!("301s"), [json!("soon"), json!("0s")])
                 }
                 "wait" => Row { other: json!(false), ..switch() },
-                "start_if_stopped" | "allow_shared_worker_group" => switch(),
+                "start_if_stopped" | "start_drains" | "allow_shared_worker_group" => switch(),
                 _ => return None,
             },
         })

@@ -1,0 +1,54 @@
+//! Texts for drains that a health check starts, and for plans whose drains wait for each other.
+
+use super::diagnostic::{Code, Explained};
+use crate::ending_drains::PARALLELISM;
+
+/// Warns at plan that drains wait for each other. `is_destroy`: the plan destroys a health check, so it cannot start them.
+pub(crate) fn drains_wait(is_destroy: bool) -> Explained {
+    Explained::new(
+        Code::Notice,
+        "Drains of this plan wait for each other",
+        format!(
+            "This plan destroys more than {PARALLELISM} drain resources. By default, Terraform runs {PARALLELISM} operations at a time \
+             (`-parallelism`), so the drain of a further runner manager starts only when an earlier one has ended, and its runner accepts jobs until \
+             then."
+        ),
+        if is_destroy {
+            "To start all drains at once, set `-parallelism` to the number of runner managers, for example with \
+             `TF_CLI_ARGS_destroy=-parallelism=100`. If this variable or TF_CLI_ARGS contains `-parallelism`, this warning is not shown."
+        } else {
+            "To start all drains at once, set `start_drains = true` in the health check. Alternatively, set `-parallelism` to the number of runner \
+             managers, which applies to all resources, for example with `TF_CLI_ARGS_apply=-parallelism=100`. If this variable or TF_CLI_ARGS contains \
+             `-parallelism`, this warning is not shown."
+        },
+    )
+}
+
+/// Explains why a plan without a refresh is refused: the state has the drains that an earlier plan ended, of these runner managers.
+pub(crate) fn old_ending_drains(keys: &[&str]) -> Explained {
+    Explained::new(
+        Code::Refused,
+        "Plan with `start_drains` needs a refresh",
+        format!(
+            "An earlier apply ended before this health check was updated, and left in the state which drains it would have started: {}. Without a \
+             refresh, this plan cannot replace that list, and its apply could start the drain of a runner manager that this plan keeps.",
+            keys.join(", ")
+        ),
+        "Run the command once without `-refresh=false`, or with `start_drains = false`.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::diagnostic::tests::all;
+
+    #[test]
+    fn start_drains_texts_match_snapshot() {
+        insta::assert_snapshot!(all(vec![
+            drains_wait(false),
+            drains_wait(true),
+            old_ending_drains(&["m1", "m2"]),
+        ]));
+    }
+}
