@@ -3,10 +3,13 @@
 //! The wall time of the apply is divided into phases by the event log. The ideal is what no tool can avoid: the instances boot and their
 //! runners poll, the last job of the old runners ends and their runners exit, the instances are removed. The overhead is the rest:
 //! Terraform, the health check after the last runner polls, the drains, and the destroys that wait for each other.
+//!
+//! Terraform's own part is measured with the same graph of `terraform_data` and the same instances.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use serde_json::json;
 
 use super::{Row, Settings, median, milliseconds};
 use crate::{
@@ -16,9 +19,59 @@ use crate::{
 
 const BENCH: &str = "rollout";
 
-/// Number of managers, number of samples, and the budget of the overhead in milliseconds.
+/// Number of managers, number of samples, and the budget in milliseconds of the overhead without Terraform's own part.
 const SIZES: [(usize, usize, Option<f64>); 4] =
-    [(1, 3, Some(600.0)), (4, 1, None), (16, 1, None), (64, 1, Some(1500.0))];
+    [(1, 3, Some(600.0)), (4, 3, None), (16, 3, Some(700.0)), (64, 3, Some(1500.0))];
+
+/// From the first SIGQUIT to the last one, in milliseconds.
+const SIGNALS: f64 = 300.0;
+
+/// The graph of a rollout without this provider.
+const GRAPH: &str = r#"
+variable "managers" {
+  type = map(string)
+}
+
+resource "lab_instance" "manager" {
+  for_each = var.managers
+
+  name           = each.key
+  runner_version = each.value
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "terraform_data" "drain" {
+  for_each = var.managers
+
+  triggers_replace = lab_instance.manager[each.key].id
+
+  input = {
+    instance_name   = lab_instance.manager[each.key].instance_name
+    address         = lab_instance.manager[each.key].address
+    wrapper_address = lab_instance.manager[each.key].wrapper_address
+    username        = lab_instance.manager[each.key].username
+    host_key        = lab_instance.manager[each.key].host_key
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "terraform_data" "health" {
+  input = {
+    runner_managers = { for key, drain in terraform_data.drain : key => drain.output }
+    guards          = { for key, drain in terraform_data.drain : key => drain.id }
+  }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+"#;
 
 /// Longer than the start of the new instances, so that each drain waits for a job.
 const JOB: Duration = Duration::from_secs(4);
@@ -64,22 +117,29 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     for (managers, samples, budget) in sizes {
         let samples = rollouts(*managers, settings.samples(*samples))
             .with_context(|| format!("a rollout of {managers} managers"))?;
-        rows.extend(rows_of(*managers, &samples, *budget));
+        let core = terraform_alone(*managers, samples.len())?;
+        rows.extend(rows_of(*managers, &samples, &core, *budget));
+    }
+    if let (false, Some((managers, ..))) = (settings.quick, sizes.last()) {
+        rows.extend(destroys(*managers)?);
     }
     Ok(rows)
 }
 
-fn rows_of(managers: usize, samples: &[Phases], budget: Option<f64>) -> Vec<Row> {
+fn rows_of(managers: usize, samples: &[Phases], core: &[f64], budget: Option<f64>) -> Vec<Row> {
     let of = |value: fn(&Phases) -> f64| median(&samples.iter().map(value).collect::<Vec<_>>());
     let wall = of(Phases::wall);
     let row = |name: &str, value| Row::new(BENCH, format!("{managers}: {name}"), value, "ms");
-    let overhead = row("overhead over the ideal", of(Phases::overhead));
-    let overhead = overhead.against(format!("the apply, {wall:.0} ms"), wall);
+    let (overhead, core) = (of(Phases::overhead), median(core));
+    let ours = row("overhead over the ideal and Terraform", overhead - core);
+    let signals = row("of it: first SIGQUIT to last", of(|it| it.signals));
     vec![
-        budget.map_or(overhead.clone(), |most| overhead.budget(most)),
+        budget.map_or(ours.clone(), |most| ours.budget(most)),
+        row("overhead over the ideal", overhead).against(format!("the apply, {wall:.0} ms"), wall),
+        row("of it: Terraform alone, the same graph of terraform_data", core),
         row("of it: start of Terraform to first instance", of(|it| it.plan)),
         row("of it: last runner polls to first SIGQUIT", of(|it| it.proof)),
-        row("of it: first SIGQUIT to last", of(|it| it.signals)),
+        budget.map_or(signals.clone(), |_| signals.budget(SIGNALS)),
         row("of it: last exit to first removal", of(|it| it.evidence)),
         row("of it: last removal to end of Terraform", of(|it| it.end)),
         row("ideal: boot until all runners poll", of(|it| it.instances)),
@@ -93,6 +153,7 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
     let mut rollout = Rollout::start()?;
     // The latency of GitLab is not an overhead of the rollout.
     rollout.lab.queue().set_latency(Duration::ZERO..=Duration::ZERO);
+    rollout.set("health", json!({ "start_drains": true }))?;
     set(&mut rollout, managers, 1)?;
     applied(&rollout)?;
     let mut phases = Vec::new();
@@ -112,6 +173,55 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
     Ok(phases)
 }
 
+/// What Terraform needs for the same changes without this provider, in milliseconds: until the first instance, from the last new instance to the first
+/// removal, and after the last removal.
+fn terraform_alone(managers: usize, samples: usize) -> anyhow::Result<Vec<f64>> {
+    let mut rollout = Rollout::of(GRAPH)?;
+    set(&mut rollout, managers, 1)?;
+    applied(&rollout)?;
+    let mut times = Vec::new();
+    for sample in 0..samples {
+        set(&mut rollout, managers, sample + 2)?;
+        let start = rollout.lab.events().note("bench", "apply");
+        applied(&rollout)?;
+        let end = rollout.lab.events().note("bench", "applied");
+        let events = &rollout.lab.events().all()[start.seq..=end.seq];
+        let (created, _) = times_of(events, managers, "instance created", is_created)?;
+        let (_, booted) = times_of(events, managers, "instance booted", |what| {
+            matches!(what, What::InstanceBooted { .. })
+        })?;
+        let (removal, _) = times_of(events, managers, "removal begins", is_removal)?;
+        let (_, removed) = times_of(events, managers, "instance removed", is_removed)?;
+        let parts = [(start.at, created), (booted, removal), (removed, end.at)];
+        times.push(parts.iter().map(|(from, to)| milliseconds(to.saturating_sub(*from))).sum());
+    }
+    Ok(times)
+}
+
+/// `terraform destroy` while each runner has a job, with the default of `-parallelism` and with one operation for each manager.
+fn destroys(managers: usize) -> anyhow::Result<Vec<Row>> {
+    let mut rollout = Rollout::start()?;
+    rollout.lab.queue().set_latency(Duration::ZERO..=Duration::ZERO);
+    let mut times = Vec::new();
+    for (version, parallelism) in [(1, 10), (2, managers)] {
+        set(&mut rollout, managers, version)?;
+        applied(&rollout)?;
+        std::thread::sleep(AGE);
+        rollout.lab.queue().submit(managers, JOB);
+        rollout.lab.queue().wait_until_none_waits(PATIENCE);
+        let start = Instant::now();
+        let arguments = ["destroy", "-json", "-auto-approve", &format!("-parallelism={parallelism}")];
+        let run = rollout.workspace.run(arguments)?;
+        ensure!(run.code == Some(0), "terraform destroy failed: {}", run.stdout);
+        times.push(milliseconds(start.elapsed()));
+    }
+    ensure!(rollout.lab.queue().tally().lost == 0, "jobs were lost");
+    let row = |name: String, value| Row::new(BENCH, format!("{managers}: {name}"), value, "ms");
+    let all = row(format!("terraform destroy -parallelism={managers}"), times[1]);
+    let ten = row("terraform destroy".to_owned(), times[0]);
+    Ok(vec![ten.against(format!("with -parallelism={managers}"), times[1]), all])
+}
+
 fn set(rollout: &mut Rollout, managers: usize, version: usize) -> anyhow::Result<()> {
     let names: Vec<_> = (1..=managers).map(|manager| format!("m{manager:02}-v{version}")).collect();
     rollout.managers(&names.iter().map(String::as_str).collect::<Vec<_>>())
@@ -123,19 +233,38 @@ fn applied(rollout: &Rollout) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// When the first and the last manager had this event.
+fn times_of(
+    events: &[Event],
+    managers: usize,
+    what: &str,
+    matches: fn(&What) -> bool,
+) -> anyhow::Result<(Duration, Duration)> {
+    let found: Vec<_> = events.iter().filter(|event| matches(&event.what)).map(|event| event.at).collect();
+    ensure!(found.len() == managers, "{} events of {managers} managers: {what}", found.len());
+    Ok((*found.first().context("no event")?, *found.last().context("no event")?))
+}
+
+fn is_created(what: &What) -> bool {
+    matches!(what, What::InstanceCreated { .. })
+}
+
+fn is_removal(what: &What) -> bool {
+    matches!(what, What::InstanceTerminating { .. })
+}
+
+fn is_removed(what: &What) -> bool {
+    matches!(what, What::InstanceRemoved { .. })
+}
+
 /// The phases of one apply from its events, which begin and end with it.
 fn phases_of(events: &[Event], managers: usize) -> anyhow::Result<Phases> {
-    let times = |what: &str, matches: fn(&What) -> bool| -> anyhow::Result<(Duration, Duration)> {
-        let found: Vec<_> =
-            events.iter().filter(|event| matches(&event.what)).map(|event| event.at).collect();
-        ensure!(found.len() == managers, "{} events of {managers} managers: {what}", found.len());
-        Ok((*found.first().context("no event")?, *found.last().context("no event")?))
-    };
-    let (created, _) = times("instance created", |what| matches!(what, What::InstanceCreated { .. }))?;
+    let times = |what, matches| times_of(events, managers, what, matches);
+    let (created, _) = times("instance created", is_created)?;
     let (_, polling) = times("runner polls", |what| matches!(what, What::RunnerPolling { .. }))?;
     let (_, exited) = times("runner exits", |what| matches!(what, What::RunnerExiting { .. }))?;
-    let (removal, _) = times("removal begins", |what| matches!(what, What::InstanceTerminating { .. }))?;
-    let (_, removed) = times("instance removed", |what| matches!(what, What::InstanceRemoved { .. }))?;
+    let (removal, _) = times("removal begins", is_removal)?;
+    let (_, removed) = times("instance removed", is_removed)?;
     let signals: Vec<_> =
         events.iter().filter(|event| is_signal(event, "SIGQUIT")).map(|event| event.at).collect();
     let (first, last) = signals.first().zip(signals.last()).context("no SIGQUIT")?;
