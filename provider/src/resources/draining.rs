@@ -16,7 +16,7 @@ use crate::{
     },
     fleet::{
         self, Peer, WithPeers, WithoutPeers,
-        drain::{DrainPolicy, Drained, Ended, NotDrained, Outcome, StartedBy},
+        drain::{DrainPolicy, Drained, Ended, NotDrained, Outcome, StartedBy, Until},
         receipt::{NoReceipt, Receipt},
     },
     log_key as key,
@@ -81,7 +81,9 @@ impl Draining<'_> {
         {
             tracing::warn!({ key::MANAGER } = name, "evidence of the drain was received {}", UNVERIFIED_PEER);
         }
-        if let Ok(Drained::Ended(ended)) = &mut outcome
+        // A drain that is only started is reported by the call that waits for its end.
+        if policy.until != Until::Accepted
+            && let Ok(Drained::Ended(ended)) = &mut outcome
             && let Some(gitlab) = known.gitlab()
         {
             ended.receipt = Some(match gitlab {

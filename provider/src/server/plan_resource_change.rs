@@ -96,38 +96,4 @@ impl Service {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::call::Walk;
-
-    /// The calls of Terraform 1.16 for an object: in the plan, in the apply of a saved plan, and of a core that stores nothing.
-    #[tokio::test]
-    async fn stored_private_data_shows_plan_or_apply() {
-        let object = || Some(wire::message(vec![0x80]));
-        let null = || Some(wire::null_message());
-        let called = async |stores: bool, proposed: Option<pb::DynamicValue>, planned_private: &[u8]| {
-            let service = Service::new(crate::registry());
-            service.0.walks.configured(false);
-            let request = pb::plan_resource_change::Request {
-                type_name: "grit_runner_drain".to_owned(),
-                prior_state: null(),
-                config: proposed.clone(),
-                proposed_new_state: proposed,
-                planned_private: planned_private.to_vec(),
-                client_capabilities: Some(pb::ClientCapabilities {
-                    store_planned_private: stores,
-                    ..pb::ClientCapabilities::default()
-                }),
-                ..pb::plan_resource_change::Request::default()
-            };
-            let planned_private = service.plan(request).await.planned_private;
-            (service.0.walks.now(), planned_private)
-        };
-        let (walk, first) = called(true, object(), b"").await;
-        assert_eq!(walk, Walk::Plan);
-        assert_eq!(called(true, object(), &first).await, (Walk::Apply, first.clone()));
-        assert_ne!(called(true, object(), b"").await.1, first, "another object");
-        assert_eq!(called(false, object(), b"").await.0, Walk::Unknown);
-        assert_eq!(called(true, null(), b"").await.0, Walk::Unknown, "a destroy");
-    }
-}
+mod tests;

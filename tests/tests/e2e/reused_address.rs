@@ -80,6 +80,31 @@ fn drain_of_lost_instance_spares_its_successor_at_one_address() {
     assert_eq!(address.signals(), 1);
 }
 
+/// The plan ends the drain of the lost instance, and the health check could start it.
+#[test]
+fn health_check_spares_successor_at_one_address() {
+    let address = Address::new();
+    let write = |instance: &str| {
+        let health = json!({ "all": {
+            "runner_managers": { "m": "${grit_runner_drain.m.runner_manager}" },
+            "guards": { "m": "${grit_runner_drain.m.id}" },
+            "start_drains": true,
+            "lifecycle": { CREATE_FIRST: true },
+        } });
+        let drain = json!({ "m": address.drain(instance) });
+        address.write(&json!({ "grit_runner_drain": drain, "grit_runner_health": health }));
+    };
+    write("i-1");
+    address.workspace.apply().unwrap().succeeded();
+    write("i-2");
+    let failed = address.workspace.apply().unwrap().failed();
+    let errors = failed.errors();
+    assert!(errors[0].1.contains("now belongs to instance \"i-2\""), "{errors:?}");
+    let state = address.workspace.state().unwrap();
+    assert_eq!(state.at("grit_runner_health.all")[0].attributes["started_drains"], json!(["m"]));
+    assert_eq!(address.signals(), 0);
+}
+
 #[test]
 fn moved_drain_of_replaced_instance_is_refused() {
     need(core().moves_between_types());
