@@ -113,6 +113,26 @@ async fn sigquit_is_sent_when_no_request_is_open() {
     assert!(log.contains("SIGQUIT waits for a gap between job requests"), "{log}");
 }
 
+/// The next turn of a section comes at any time in the next 10 s, and the wrapper waits for it for 6 s if a worker is free.
+#[tokio::test]
+async fn runner_without_free_worker_gets_sigquit_before_a_turn() {
+    let runner = Runner::new().await;
+    let jobs = "gitlab_runner_jobs{state=\"running\"} 10\n";
+    let feeds = "gitlab_runner_worker_feeds_total{runner=\"aaaaaaaaa\"} 3\n";
+    runner.says("/metrics", 200, &(page(jobs, &[("aaaaaaaaa", 0, 7), ("bbbbbbbbb", 0, 3)]) + feeds));
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = start(folder, &runner, &[], &[]);
+    std::fs::write(wrapper.path("config.toml"), format!("check_interval = 20\n{CONFIG}")).unwrap();
+    let client = wrapper.v1_client().await;
+    wrapper.child_ready().await;
+    runner.listens().await;
+    let begin = Instant::now();
+    drain(&client).await;
+    ended(&client).await;
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(wrapper.record(), "ready QUIT");
+}
+
 /// GitLab holds a request (long polling), and responds to it without a job.
 #[tokio::test]
 async fn request_that_gitlab_holds_does_not_delay_sigquit_for_long() {

@@ -41,6 +41,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The metric with the open requests. The runner sorts its metrics by name.
 const GAUGE: &str = "gitlab_runner_request_concurrency";
 
+/// The metric with the running jobs.
+const JOBS: &str = "gitlab_runner_jobs";
+
 /// The number of turns is the last metric that is read.
 const FEEDS: &str = "gitlab_runner_worker_feeds_total";
 
@@ -101,7 +104,9 @@ impl RequestGap {
             match read {
                 Some(metrics) => {
                     failing_since = None;
-                    let is_close = turns.is_close(&metrics, now);
+                    // A runner without a free worker begins no request in its next turn.
+                    let is_full = config.as_deref().is_some_and(|config| config.is_full(metrics.jobs));
+                    let is_close = turns.is_close(&metrics, now) && !is_full;
                     match sections.add(&metrics, now) {
                         Reading::Unconfirmed => {}
                         Reading::Open(0) if is_close => {}
@@ -140,7 +145,7 @@ impl RequestGap {
         let mut metrics = RunnerMetrics::default();
         let line = |line: &str| {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
-            if [GAUGE, FEEDS].contains(&name) || ENDED.contains(&name) {
+            if [GAUGE, JOBS, FEEDS].contains(&name) || ENDED.contains(&name) {
                 metrics.add_line(line);
             }
             if name > FEEDS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
