@@ -264,8 +264,12 @@ impl Resource for RunnerHealth {
     ) -> Option<HealthState> {
         let start = Instant::now();
         let timeout = WaitTimeouts::update(&planned.timeouts, HEALTH_TIMEOUT);
-        let state = self.wait_until_healthy(diags, planned, timeout, start).await?;
-        self.start_drains(&prior, &state).await;
+        let candidates = self.candidates(&prior, &planned);
+        let state = tokio::select! {
+            state = self.wait_until_healthy(diags, planned, timeout, start) => state?,
+            never = Self::connect(&candidates) => match never {},
+        };
+        self.start_drains(candidates, &state).await;
         Some(state)
     }
 

@@ -13,7 +13,10 @@
 //! An apply that fails before the health check leaves the data of its read in the state, where a later plan with `-refresh=false` finds it. That plan
 //! is refused, because its apply could not know that the data is old.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+};
 
 use serde_json::{Map, Value as Json};
 use tokio::time::Instant;
@@ -27,7 +30,7 @@ use crate::{
     assume_terminated,
     call::{Walk, call},
     client::{Wrapper, WrapperClient},
-    config::{manager::RunnerManagerArgs, provider_block::Configured},
+    config::provider_block::Configured,
     ending_drains::parallelism_is_set,
     explain::start_drains,
     fleet::{
@@ -43,12 +46,15 @@ use crate::{
 /// The drains that a plan ends, by the id of the drain resource.
 type Ending = Map<String, Json>;
 
+/// The drains that an update will start, by key.
+pub(super) type Candidates = BTreeMap<String, Candidate>;
+
 /// One drain to start.
-struct Candidate {
+pub(super) struct Candidate {
     /// The id of the drain resource.
     id: String,
-    manager: RunnerManagerArgs,
     early: EarlyDrain,
+    client: WrapperClient,
 }
 
 /// Why a drain is left to its destroy.
@@ -136,17 +142,34 @@ impl RunnerHealth {
         }
     }
 
-    /// Requests the drains of `started_drains`, without waiting for their end. `state`: the health check after its update.
-    pub(super) async fn start_drains(&self, prior: &HealthState, state: &HealthState) {
+    /// The drains of `started_drains` in the planned state. One whose runner manager is not the one of the plan is left out.
+    pub(super) fn candidates(&self, prior: &HealthState, planned: &HealthState) -> Candidates {
+        let ConfigurationState::Configured(known) = self.shared.configuration() else {
+            return Candidates::new();
+        };
         let ending = kept();
-        let keys = state.started_drains.iter().flatten().filter_map(Value::as_ref_option);
-        let candidates: BTreeMap<_, _> = keys
-            .filter_map(|key| {
-                let id = prior.guards.as_ref_option()?.get(key)?.as_ref_option()?.clone();
-                let early = EarlyDrain::of_json(ending.get(&id)?)?;
-                Some((key.clone(), Candidate { id, manager: prior.manager(key)?.clone(), early }))
-            })
-            .collect();
+        let keys = planned.started_drains.iter().flatten().filter_map(Value::as_ref_option);
+        let candidate = |key: &String| {
+            let id = prior.guards.as_ref_option()?.get(key)?.as_ref_option()?.clone();
+            let (early, manager) = (EarlyDrain::of_json(ending.get(&id)?)?, prior.manager(key)?);
+            if manager.identity(known.selectors()).as_ref() != Some(&early.manager) {
+                Left::To("the provider block selects another host than in the plan").log(key);
+                return None;
+            }
+            Some(Candidate { id, early, client: manager.client(key, &known).ok()? })
+        };
+        keys.filter_map(|key| Some((key.clone(), candidate(key)?))).collect()
+    }
+
+    /// Connects to the wrappers while the health check waits, so that the requests need no handshakes. Never returns; errors come again with the
+    /// requests.
+    pub(super) async fn connect(candidates: &Candidates) -> Infallible {
+        futures::future::join_all(candidates.values().map(|drain| drain.client.read_status())).await;
+        std::future::pending().await
+    }
+
+    /// Requests the drains, without waiting for their end. `state`: the health check after its update.
+    pub(super) async fn start_drains(&self, candidates: Candidates, state: &HealthState) {
         let ConfigurationState::Configured(known) = self.shared.configuration() else { return };
         if candidates.is_empty() {
             return;
@@ -175,11 +198,7 @@ impl RunnerHealth {
         kept: &BTreeSet<String>,
         deadline: Instant,
     ) -> Result<(), Left> {
-        let Candidate { id, manager, early } = drain;
-        let client = manager.client(key, known).map_err(|_| Left::To("the runner manager is not valid"))?;
-        if manager.identity(known.selectors()).as_ref() != Some(&early.manager) {
-            return Err(Left::To("the provider block selects another host than in the plan"));
-        }
+        let Candidate { id, early, client } = drain;
         if kept.contains(&early.manager)
             || self.shared.guard.successor(&early.instance, &early.manager).is_some()
         {
@@ -198,9 +217,8 @@ impl RunnerHealth {
         let (start, retry) = (Instant::now(), known.retry(None, Some(1)));
         let policy = early.options().policy(id, start, deadline - start, retry);
         let policy = DrainPolicy { until: Until::Accepted, ..policy };
-        let draining =
-            Draining { shared: &self.shared, known, name: key, client: &client, options: early.options() };
-        draining.run(&client, &policy, &call().stop).await.map(|_| ()).map_err(Left::NotDrained)
+        let draining = Draining { shared: &self.shared, known, name: key, client, options: early.options() };
+        draining.run(client, &policy, &call().stop).await.map(|_| ()).map_err(Left::NotDrained)
     }
 }
 
