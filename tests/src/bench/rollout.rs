@@ -4,7 +4,7 @@
 //! runners poll, the last job of the old runners ends and their runners exit, the instances are removed. The overhead is the rest:
 //! Terraform, the health check after the last runner polls, the drains, and the destroys that wait for each other.
 //!
-//! Terraform's own part is measured with the same graph of `terraform_data` and the same instances.
+//! Each old runner has one job, which ends when all old runners are draining. Terraform's own part is measured with the same graph of `terraform_data` and the same instances.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{Row, Settings, median, milliseconds};
 use crate::{
     lab::event::{Event, What},
+    poll,
     rollout::{PATIENCE, Rollout, is_signal},
 };
 
@@ -73,7 +74,7 @@ resource "terraform_data" "health" {
 }
 "#;
 
-/// Longer than the start of the new instances, so that each drain waits for a job.
+/// A job of a runner that `terraform destroy` drains.
 const JOB: Duration = Duration::from_secs(4);
 
 /// Age of the old runners when the apply begins. The wrapper sends no SIGQUIT to a runner younger than 3 s (`--start-grace`), which no
@@ -166,11 +167,19 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
     let mut phases = Vec::new();
     for sample in 0..samples {
         std::thread::sleep(AGE);
-        rollout.lab.queue().submit(managers, JOB);
+        let jobs = rollout.lab.queue().submit_held(managers);
         rollout.lab.queue().wait_until_none_waits(PATIENCE);
         set(&mut rollout, managers, sample + 2)?;
         let start = rollout.lab.events().note("bench", "apply");
-        applied(&rollout)?;
+        std::thread::scope(|scope| {
+            let apply = scope.spawn(|| applied(&rollout));
+            poll::until("all runners drain", PATIENCE * 2, || match signals(&rollout, start.seq) {
+                all if all == managers || apply.is_finished() => Ok(()),
+                some => Err(some),
+            });
+            rollout.lab.queue().release(&jobs);
+            apply.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the apply panicked")))
+        })?;
         let end = rollout.lab.events().note("bench", "applied");
         let events = rollout.lab.events().all();
         phases.push(phases_of(&events[start.seq..=end.seq], managers)?);
@@ -226,6 +235,11 @@ fn destroys(managers: usize) -> anyhow::Result<Vec<Row>> {
     let all = row(format!("terraform destroy -parallelism={managers}"), times[1]);
     let ten = row("terraform destroy".to_owned(), times[0]);
     Ok(vec![ten.against(format!("with -parallelism={managers}"), times[1]), all])
+}
+
+fn signals(rollout: &Rollout, from: usize) -> usize {
+    let events = rollout.lab.events().all();
+    events[from..].iter().filter(|event| is_signal(event, "SIGQUIT")).count()
 }
 
 fn set(rollout: &mut Rollout, managers: usize, version: usize) -> anyhow::Result<()> {
