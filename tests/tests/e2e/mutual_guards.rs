@@ -74,6 +74,53 @@ fn one_of_two_mutual_guards_is_refused_in_sequence() {
     exactly_one_is_refused(&["-parallelism=1"]);
 }
 
+/// The health check requests both drains, and checks the peers of each, as the destroys do.
+#[test]
+fn one_of_two_mutual_guards_is_refused_with_start_drains() {
+    let lab = Lab::start().unwrap();
+    let names = ["m1", "m2"];
+    let (old, new) = (running(&lab, &names), running(&lab, &["m3"]));
+    let workspace = Workspace::new(&["grit"]).unwrap();
+    let write = |instances: &[Instance], guard: &dyn Fn(&Instance) -> Json| {
+        let drains = instances.iter().map(|own| {
+            let drain = json!({
+                "instance_id": own.id, "runner_manager": own.runner_manager(), "guard": guard(own),
+                "retry": { "attempts": 2, "min_delay": "100ms" }, "timeouts": { "delete": "60s" },
+                "lifecycle": { "create_before_destroy": true },
+            });
+            (own.instance_name.clone(), drain)
+        });
+        let of = |attribute: &str| -> Json {
+            let entry = |it: &Instance| {
+                let name = &it.instance_name;
+                (name.clone(), json!(format!("${{grit_runner_drain.{name}.{attribute}}}")))
+            };
+            instances.iter().map(entry).collect::<Map<_, _>>().into()
+        };
+        let health = json!({ "all": {
+            "runner_managers": of("runner_manager"), "guards": of("id"), "start_drains": true,
+            "lifecycle": { "create_before_destroy": true },
+        } });
+        let drains = drains.collect::<Map<_, _>>();
+        let resources = json!({ "grit_runner_drain": drains, "grit_runner_health": health });
+        workspace.write("main.tf.json", &lab.configuration(&resources)).unwrap();
+    };
+    write(&old, &|own| {
+        let peer = old.iter().find(|peer| peer.id != own.id).unwrap();
+        json!({ "peers": { "peer": peer.runner_manager() }, "min_healthy": 1 })
+    });
+    workspace.apply().unwrap().succeeded();
+    write(&new, &|_| Json::Null);
+    let failed = workspace.apply().unwrap().failed();
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].0, "Too few healthy peers to drain");
+    assert_eq!(drained(&lab, &names), 1);
+    let state = workspace.state().unwrap();
+    let started = &state.at("grit_runner_health.all")[0].attributes["started_drains"];
+    assert_eq!(*started, json!(names), "their resources were removed from the configuration");
+}
+
 #[test]
 fn two_of_three_mutual_guards_drain_with_min_healthy_1() {
     let lab = Lab::start().unwrap();
