@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 /// Ten years: longer ones would overflow clocks.
 const MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Why a text is no duration.
+/// Why a text is not a valid duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DurationError {
     Empty,
@@ -34,7 +34,7 @@ impl std::error::Error for DurationError {}
 ///
 /// # Errors
 ///
-/// If the text is no duration, or one of more than ten years.
+/// If the text is not a valid duration, or is one of more than ten years.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     match text {
         "" => return Err(DurationError::Empty),

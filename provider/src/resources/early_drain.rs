@@ -1,4 +1,4 @@
-//! A drain that a health check starts before the destroy of its drain resource: what the plan of the drain resource tells the health check.
+//! A drain that a health check starts before the destroy of its drain resource: what the plan of the drain resource passes to the health check.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
