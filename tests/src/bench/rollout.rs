@@ -15,7 +15,7 @@ use super::{Row, Settings, median, milliseconds};
 use crate::{
     lab::event::{Event, What},
     poll,
-    rollout::{PATIENCE, Rollout, is_signal},
+    rollout::{PATIENCE, Rollout, is_signal, main_before},
 };
 
 const BENCH: &str = "rollout";
@@ -27,23 +27,8 @@ const SIZES: [(usize, usize, Option<f64>); 4] =
 /// From the first SIGQUIT to the last one, in milliseconds.
 const SIGNALS: f64 = 300.0;
 
-/// The graph of a rollout without this provider.
+/// The drain resources and the health check of `main.tf` without this provider.
 const GRAPH: &str = r#"
-variable "managers" {
-  type = map(string)
-}
-
-resource "lab_instance" "manager" {
-  for_each = var.managers
-
-  name           = each.key
-  runner_version = each.value
-
-  lifecycle {
-    create_before_destroy = true
-  }
-}
-
 resource "terraform_data" "drain" {
   for_each = var.managers
 
@@ -192,7 +177,7 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
 /// What Terraform needs for the same changes without this provider, in milliseconds: until the first instance, from the last new instance to the first
 /// removal, and after the last removal.
 fn terraform_alone(managers: usize, samples: usize) -> anyhow::Result<Vec<f64>> {
-    let mut rollout = Rollout::of(GRAPH)?;
+    let mut rollout = Rollout::of(&format!("{}{GRAPH}", main_before("grit_runner_drain")))?;
     set(&mut rollout, managers, 1)?;
     applied(&rollout)?;
     let mut times = Vec::new();

@@ -17,6 +17,21 @@ use crate::{
 /// A limit for broken tests: longer than any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+const MAIN: &str = include_str!("main.tf");
+
+/// The part of `main.tf` before the resource of this type: for a configuration that has the rest in another form.
+///
+/// # Panics
+///
+/// If `main.tf` has no such resource.
+#[expect(clippy::panic, reason = "a test helper: failing the test is its purpose")]
+pub fn main_before(resource_type: &str) -> &'static str {
+    match MAIN.split_once(&format!("resource \"{resource_type}\"")) {
+        Some((before, _)) => before,
+        None => panic!("main.tf has no resource {resource_type}"),
+    }
+}
+
 /// A workspace over a lab.
 #[derive(Debug)]
 pub struct Rollout {
@@ -29,7 +44,7 @@ pub struct Rollout {
 impl Rollout {
     /// A deployment without managers.
     pub fn start() -> anyhow::Result<Self> {
-        let mut rollout = Self::of(include_str!("main.tf"))?;
+        let mut rollout = Self::of(MAIN)?;
         rollout.set("managers", json!({}))?;
         Ok(rollout)
     }

@@ -4,7 +4,7 @@ use grit_testkit::rounds;
 use grit_tests::{
     lab::event::{Event, What},
     poll,
-    rollout::{PATIENCE, Rollout, is_signal},
+    rollout::{PATIENCE, Rollout, is_signal, main_before},
     terraform::Run,
 };
 use serde_json::{Map, Value as Json, json};
@@ -155,9 +155,8 @@ fn drains_of_module_per_version_start_at_once() {
     let (old, new) = (fleet(managers(), "19.2.0", "-v1"), fleet(managers(), "19.2.1", "-v2"));
     let mut rollout = Rollout::of(ROOT).unwrap();
     rollout.lab.cloud().shape(|_, spec| spec.concurrent = 1);
-    let (resources, _) =
-        include_str!("../../src/rollout/main.tf").split_once("resource \"grit_runner_health\"").unwrap();
-    rollout.workspace.write("version/main.tf", &format!("{PROVIDERS}{resources}")).unwrap();
+    let module = format!("{PROVIDERS}{}", main_before("grit_runner_health"));
+    rollout.workspace.write("version/main.tf", &module).unwrap();
     rollout.workspace.get().unwrap().succeeded();
     rollout.set("versions", json!({ "v1": old })).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

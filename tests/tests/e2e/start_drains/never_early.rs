@@ -2,7 +2,7 @@
 
 use grit_tests::{
     poll,
-    rollout::{PATIENCE, Rollout},
+    rollout::{PATIENCE, Rollout, main_before},
 };
 use serde_json::{Value as Json, json};
 
@@ -67,9 +67,8 @@ resource "grit_runner_health" "check" {
 "#;
 
 fn with_two_health_checks(of: Json) -> Rollout {
-    let (resources, _) =
-        include_str!("../../../src/rollout/main.tf").split_once("resource \"grit_runner_health\"").unwrap();
-    let mut rollout = Rollout::of(&format!("{resources}{TWO_HEALTH_CHECKS}")).unwrap();
+    let main = format!("{}{TWO_HEALTH_CHECKS}", main_before("grit_runner_health"));
+    let mut rollout = Rollout::of(&main).unwrap();
     rollout.set("managers", fleet(3, "19.2.0", "")).unwrap();
     rollout.set("of", of).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
