@@ -33,6 +33,9 @@ struct Habits {
     /// Exit this many milliseconds after SIGQUIT, as with a running job. Without it SIGQUIT ends the child immediately.
     #[arg(long, default_value_t = 0)]
     jobs_take: u64,
+    /// After SIGQUIT, exit only when this file exists.
+    #[arg(long)]
+    jobs_until: Option<PathBuf>,
     /// Do not end on SIGQUIT.
     #[arg(long)]
     ignore_quit: bool,
@@ -122,13 +125,17 @@ async fn main() -> std::io::Result<ExitCode> {
     let mut hangup = signal(SignalKind::hangup())?;
     note("ready")?;
     let mut finish = habits.exit_after.map(Duration::from_millis);
+    let mut held = None;
     loop {
         tokio::select! {
             () = after(finish) => return Ok(ExitCode::from(habits.code)),
+            () = exists(held) => return Ok(ExitCode::from(habits.code)),
             () = seen(&mut hangup) => note("HUP")?,
             () = seen(&mut quit) => {
                 note("QUIT")?;
-                if !habits.ignore_quit {
+                if habits.jobs_until.is_some() {
+                    held = habits.jobs_until.as_deref();
+                } else if !habits.ignore_quit {
                     finish = Some(Duration::from_millis(habits.jobs_take));
                 }
             }
@@ -198,6 +205,13 @@ async fn after(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
         None => std::future::pending().await,
+    }
+}
+
+async fn exists(file: Option<&Path>) {
+    let Some(file) = file else { return std::future::pending().await };
+    while !file.exists() {
+        sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -278,14 +278,18 @@ async fn next_wrapper_starts_runner_after_clean_exit() {
 /// As with `systemctl restart` while Terraform waits for the drain, and after it.
 #[tokio::test]
 async fn next_wrapper_starts_no_runner_after_drain_of_client() {
-    let habits = ["--jobs-take", "500"];
+    let (folder, jobs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ended = jobs.path().join("ended");
+    let habits = ["--jobs-until", ended.to_str().unwrap()];
     let start = |folder| Start::again(folder).flags(&["--start-grace=0s"]).child(&habits);
-    let mut wrapper = ready(&habits).await;
+    let mut wrapper = start(folder);
+    wrapper.child_ready().await;
     // The client joins the drain for the exit of the wrapper.
     wrapper.signal(Signal::TERM);
     wrapper.recorded("ready QUIT").await;
     let request = DrainRequest { id: "terraform".to_owned(), ..DrainRequest::default() };
     wrapper.v1_client().await.drain(request).await.unwrap();
+    fs::write(&ended, "").unwrap();
     for _ in 0..2 {
         wrapper.ended().await;
         wrapper = start(wrapper.into_folder());
