@@ -91,7 +91,7 @@ pub struct Run {
     pub request_gap_timeout: Duration,
 
     /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket,
-    /// plus `.state`; with TCP addresses only, a file for the first address in `$RUNTIME_DIRECTORY` or, as root, in /run/grit-wrapper.
+    /// plus `.state`; with TCP addresses only, wrapper.state in `$RUNTIME_DIRECTORY`.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 

@@ -35,7 +35,7 @@ use crate::supervise::{
     End, Outcome, Task,
     journal::Journal,
     process::{CommandError, CommandLine, Spawner, cgroup, orphans},
-    state_file::{Saved, Store, StoreError},
+    record::{Record, RecordError, Saved},
 };
 
 #[derive(Debug, Error)]
@@ -55,7 +55,7 @@ pub enum RunError {
     #[error("--http-listen: expected tcp://host:port")]
     HttpAddress,
     #[error("cannot open the state file")]
-    Store(#[from] StoreError),
+    Record(#[from] RecordError),
     #[error("cannot determine whether the previous wrapper's runner is still running")]
     Adopt(#[source] std::io::Error),
     #[error(transparent)]
@@ -81,7 +81,7 @@ impl RunError {
             | Self::InheritedSockets(_)
             | Self::HttpAddress
             | Self::Prepare(_)
-            | Self::Store(_)
+            | Self::Record(_)
             | Self::Adopt(_)
             | Self::Task(_) => Self::FAILED,
         }
@@ -115,28 +115,29 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
-    let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
-    for address in &settings.grpc_listen {
-        match listen::open(address, &settings.grpc_rules, &mut passed).await {
-            Ok(opened) => {
-                for listener in opened {
-                    info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "gRPC server listening");
-                    listeners.push(listener);
-                }
-            }
-            Err(source) => match address {
-                // A wrapper that adopts a runner can do without it. Whether it does is in the state file, which can be beside a unix socket.
-                Source::Address(tcp @ Address::Tcp(_)) => unopened.push((tcp, source)),
-                Source::Address(Address::Unix(_)) | Source::InheritedSockets(_) => {
-                    return Err(RunError::Listen { flag: GRPC_LISTEN, source });
-                }
-            },
+    let mut listeners = Vec::new();
+    for source in settings.grpc_listen.iter().filter(|source| matches!(source, Source::InheritedSockets(_))) {
+        open(source, settings, &mut passed, &mut listeners).await.map_err(of_grpc)?;
+    }
+    let state_file =
+        settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, &listeners));
+    // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
+    let record = match &state_file {
+        Some(path) => Some(Record::open(path).await?),
+        None => None,
+    };
+    let mut unopened = Vec::new();
+    for source in &settings.grpc_listen {
+        let Source::Address(address) = source else { continue };
+        match open(source, settings, &mut passed, &mut listeners).await {
+            Ok(()) => {}
+            // A wrapper that adopts a runner can do without it.
+            Err(error) if matches!(address, Address::Tcp(_)) => unopened.push((address, error)),
+            Err(error) => return Err(of_grpc(error)),
         }
     }
     // Sockets that are not used are closed, so that the runner does not inherit them.
     drop(passed);
-    let state_file =
-        settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, &listeners));
     let http_listener = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
         Some(http) => Some((http, listen::bind(&http.address, &http_rules(http)).await)),
@@ -155,23 +156,16 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         .count(move |change| counted.count(change))
         .observe(move |child| observed.borrow().observation(child))
         .read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if let Some(path) = state_file {
-        let (store, saved) = match Store::open(&path).await {
-            // Another wrapper has both: the address is the cause, the state file follows from it.
-            Err(StoreError::Locked { .. }) if settings.state_file.is_none() && !unopened.is_empty() => {
-                return Err(RunError::Listen { flag: GRPC_LISTEN, source: unopened.remove(0).1 });
-            }
-            opened => opened?,
-        };
-        task = task.save_to(store).map_err(RunError::Prepare)?;
-        if let Some(saved) = saved.or_else(|| Saved::of_cgroup(&path)) {
+    if let (Some(path), Some((record, saved))) = (&state_file, record) {
+        task = task.save_to(record);
+        if let Some(saved) = saved.or_else(|| Saved::of_cgroup(path)) {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found);
         }
     }
     let is_adopted = supervisor.now().state.child().is_some();
     if let Some((_, source)) = unopened.pop_if(|_| !is_adopted) {
-        return Err(RunError::Listen { flag: GRPC_LISTEN, source });
+        return Err(of_grpc(source));
     }
     match command.program().await {
         Ok(_) => {}
@@ -258,6 +252,24 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     info!({ key::EXIT_CODE } = exit_code(&end), { key::REASON } = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
+}
+
+/// Opens the sockets of this value of --grpc-listen.
+async fn open(
+    source: &Source,
+    settings: &Settings,
+    passed: &mut InheritedSockets,
+    listeners: &mut Vec<Listener>,
+) -> Result<(), ListenError> {
+    for listener in listen::open(source, &settings.grpc_rules, passed).await? {
+        info!({ key::ADDRESS } = %source, { key::BOUND } = %listener, "gRPC server listening");
+        listeners.push(listener);
+    }
+    Ok(())
+}
+
+fn of_grpc(source: ListenError) -> RunError {
+    RunError::Listen { flag: GRPC_LISTEN, source }
 }
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.

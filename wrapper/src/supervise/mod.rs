@@ -3,7 +3,7 @@
 //! - [`state`] has the states, [`event`] the events, and [`table`] the transitions and their effects. They are pure: no clock, no process, no
 //!   channel. [`stop_transitions`] and [`restart`] are parts of the table. [`stop`] has the request to stop, [`statistics`] what the metrics count.
 //! - [`task`] has the child. It turns its exit, requests and time into events, and performs the effects, one at a time.
-//! - [`state_writer`] writes the [`state_file`] for the next wrapper, which adopts the child.
+//! - [`record`] is the state file for the next wrapper, which adopts the child.
 //! - [`handle`] has the requests of the other parts of the program.
 //!
 //! This module does not use tonic, hyper, clap or environment variables. `daemon` and `cli` use this module, and never the other way round.
@@ -16,24 +16,20 @@ mod end;
 mod event;
 mod handle;
 pub mod journal;
-pub(crate) mod lock;
 pub(crate) mod lock_wait;
 pub mod log_key;
 mod observation;
 mod observer;
 mod policy;
 pub mod process;
+pub mod record;
 mod restart;
 mod state;
-pub mod state_file;
-mod state_writer;
 mod statistics;
 mod stop;
 mod stop_transitions;
 mod table;
 mod task;
-pub(crate) mod trusted_dir;
-pub(crate) mod watch;
 
 #[cfg(test)]
 mod random_event;

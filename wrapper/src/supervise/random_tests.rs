@@ -15,8 +15,8 @@ use super::{
     policy::{Policy, Restart, RestartWhen},
     process::{Exit, Identity, Signal},
     random_event::RandomEvent,
+    record::handed_over,
     state::{LastLines, Phase, State, Supervision},
-    state_file::handed_over,
     stop::{Mode, Stop, StopId},
     table_tests::{PID, SECOND, callback, check_step},
 };
@@ -152,7 +152,7 @@ impl Simulation {
         }
     }
 
-    /// As a wrapper does that finds a state file: see [`crate::supervise::state_file`] and `Task::resume`.
+    /// As a wrapper does that finds a state file: see [`crate::supervise::record`] and `Task::resume`.
     fn adopt(&mut self, dies: bool, let_through: bool) {
         if self.left {
             // It ended in good order, and leaves nothing to take up.

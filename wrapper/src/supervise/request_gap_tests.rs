@@ -8,8 +8,8 @@ use super::{
     event::{Answer, Effect, Event, Refusal},
     policy::Policy,
     process::{Exit, Signal},
+    record::handed_over,
     state::{ChildInfo, Phase, State, Supervision},
-    state_file::handed_over,
     stop::{Mode, Stop, StopOutcome},
     table_tests::{PID, SECOND, forceful, graceful},
 };

@@ -129,9 +129,12 @@ pub(super) fn escalate(child: ChildInfo, mut stop: Stop, phase: Phase, context: 
     }
 }
 
-/// The only place that sends SIGTERM. No later phase leads here again.
+/// The only place that sends SIGTERM. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if the runner
+/// aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
 pub(super) fn terminate(child: ChildInfo, stop: Stop, context: &mut Context<'_>) -> State {
-    context.add(Effect::Signal(Signal::Terminate));
+    if !context.observation.aborts_jobs {
+        context.add(Effect::Signal(Signal::Terminate));
+    }
     let until = context.now + context.termination_timeout();
     State::Stopping { child, stop, phase: Phase::Terminating { until } }
 }

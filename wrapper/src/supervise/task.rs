@@ -19,9 +19,8 @@ use super::{
     observer::Observer,
     policy::Policy,
     process::{Child, Exit, Identity, Signal, Spawner},
+    record::{Found, Record, Recorder, Saved},
     state::{ChildInfo, State, Supervision},
-    state_file::{Found, Saved, StateStorage},
-    state_writer::{SAVE_LIMIT, StateWriter},
     statistics::Counted,
     stop::StopId,
     table::Step,
@@ -54,7 +53,7 @@ pub struct Task<C> {
     observer: Observer,
     supervision: Supervision,
     child: Option<Child>,
-    writer: StateWriter,
+    recorder: Recorder,
     /// The state of an earlier wrapper was restored, and is written again first.
     is_restored: bool,
     /// The identity of the child, for the state file.
@@ -80,9 +79,7 @@ enum Wake {
     Exited,
     Event(Event),
     Command(Command),
-    WriteState,
-    /// The state file may have been removed.
-    CheckStateFile,
+    Save,
 }
 
 impl<C: Callbacks> Task<C> {
@@ -99,7 +96,7 @@ impl<C: Callbacks> Task<C> {
             observer: Observer::default(),
             supervision,
             child: None,
-            writer: StateWriter::default(),
+            recorder: Recorder::default(),
             is_restored: false,
             identity: None,
             reading: None,
@@ -109,10 +106,11 @@ impl<C: Callbacks> Task<C> {
         (task, Handle { commands: sender, published: receiver })
     }
 
-    /// Writes the state to this file, for the next wrapper.
-    pub fn save_to(mut self, file: impl StateStorage) -> io::Result<Self> {
-        self.writer = StateWriter::new(file)?;
-        Ok(self)
+    /// Writes the state to this record, for the next wrapper.
+    #[must_use]
+    pub fn save_to(mut self, record: Record) -> Self {
+        self.recorder = Recorder::new(record);
+        self
     }
 
     /// Reports each exit and each drain that is over to `count`.
@@ -153,15 +151,9 @@ impl<C: Callbacks> Task<C> {
     /// Dropping this future does not stop the child.
     pub async fn run(mut self) -> Outcome {
         if self.is_restored {
-            self.save_state().await;
+            self.save();
         }
         loop {
-            if self.writer.is_taken_over() && self.may_detach().is_ok() {
-                error!(
-                    "another wrapper has adopted the runner, because the lock file was removed; leaving the runner to it"
-                );
-                return Outcome::Detached;
-            }
             let (event, reply) = match self.wait().await {
                 Wake::Exited => match self.exit().await {
                     Some(exit) => (Event::Exited(exit), None),
@@ -170,7 +162,7 @@ impl<C: Callbacks> Task<C> {
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
                 Wake::Command(Command::Detach(reply)) => {
-                    let ready = self.prepare_detach().await;
+                    let ready = self.prepare_detach();
                     let is_ready = ready.is_ok();
                     let _gone = reply.send(ready.map(|()| Answer::Done));
                     if is_ready {
@@ -182,13 +174,9 @@ impl<C: Callbacks> Task<C> {
                     let _gone = reply.send(());
                     continue;
                 }
-                Wake::WriteState => {
-                    self.save_state().await;
+                Wake::Save => {
+                    self.save();
                     self.publish();
-                    continue;
-                }
-                Wake::CheckStateFile => {
-                    self.writer.check_file().await;
                     continue;
                 }
             };
@@ -208,7 +196,7 @@ impl<C: Callbacks> Task<C> {
             {
                 let end = end.clone();
                 self.finish_callbacks().await;
-                self.leave_state().await;
+                self.leave_state();
                 return Outcome::Ended(end);
             }
         }
@@ -233,14 +221,14 @@ impl<C: Callbacks> Task<C> {
     }
 
     /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
-    async fn leave_state(&mut self) {
+    fn leave_state(&mut self) {
         let count = self.callbacks.pending().len();
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
-        let drain = drain.filter(|_| self.writer.has_file());
+        let drain = drain.filter(|_| self.recorder.has_file());
         if count == 0 && drain.is_none() {
-            return std::mem::take(&mut self.writer).finish().await;
+            return std::mem::take(&mut self.recorder).finish();
         }
-        if count > 0 && self.writer.has_file() {
+        if count > 0 && self.recorder.has_file() {
             warn!(
                 { key::COUNT } = count,
                 "exiting with unsent shutdown callbacks; the next wrapper sends them"
@@ -258,7 +246,7 @@ impl<C: Callbacks> Task<C> {
             ),
             None => self.supervision = Supervision::default(),
         }
-        self.save_state().await;
+        self.save();
     }
 
     async fn wait(&mut self) -> Wake {
@@ -277,8 +265,7 @@ impl<C: Callbacks> Task<C> {
                 self.reading = None;
                 Wake::Event(Event::LogRead(lines.into()))
             }
-            () = or_pending(self.writer.due().map(sleep_until)) => Wake::WriteState,
-            () = self.writer.disturbed() => Wake::CheckStateFile,
+            () = or_pending(self.recorder.due().map(sleep_until)) => Wake::Save,
         }
     }
 
@@ -317,7 +304,7 @@ impl<C: Callbacks> Task<C> {
         // The state is written before the effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
         // milliseconds: without this signal in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
         if !is_gap {
-            self.save_state().await;
+            self.save();
         }
         let leaves = effects.contains(&Effect::Leave);
         // A start can take long. Meanwhile the state before it must not be read: a drained runner, for example.
@@ -330,7 +317,7 @@ impl<C: Callbacks> Task<C> {
             follow_up = self.perform(effect).await.or(follow_up);
         }
         if is_gap {
-            self.save_state().await;
+            self.save();
         }
         if begins_wait && let Some(child) = &mut self.child {
             child.prepare_quit().await;
@@ -352,7 +339,7 @@ impl<C: Callbacks> Task<C> {
                 let child = self.child.as_mut()?;
                 let pid = child.pid();
                 let sent = child.signal(signal).await;
-                self.note_identity().await;
+                self.note_identity();
                 match sent {
                     // SIGKILL for the processes that the runner left.
                     Ok(()) if self.supervision.state.child().is_none() => {}
@@ -414,12 +401,7 @@ impl<C: Callbacks> Task<C> {
         let mut child = self.spawner.spawn().await?;
         self.identity = Some(child.identity().clone());
         // The next wrapper must be able to find the child before it becomes a runner.
-        if let Err(error) = self.writer.save_before_start(self.saved()).await {
-            self.identity = None;
-            child.discard();
-            let why = "cannot write the state file; without it the next wrapper could start a second runner";
-            return Err(io::Error::new(error.kind(), format!("{why}: {error}")));
-        }
+        self.save();
         child.release().await.inspect_err(|_| self.identity = None)?;
         let pid = child.pid();
         self.child = Some(child);
@@ -435,22 +417,21 @@ impl<C: Callbacks> Task<C> {
         if std::process::id() == 1 {
             return Err(Refusal::FirstProcess);
         }
-        if !self.writer.has_file() {
+        if !self.recorder.has_file() {
             return Err(Refusal::NoStateFile);
         }
         Ok(())
     }
 
-    /// Ensures that the state file exists and is up to date: the next wrapper reads nothing else.
-    async fn prepare_detach(&mut self) -> Result<(), Refusal> {
+    /// Ensures that the state file is up to date: the next wrapper reads nothing else.
+    fn prepare_detach(&mut self) -> Result<(), Refusal> {
         self.may_detach()?;
-        self.writer.check_file().await;
-        self.writer.save(SAVE_LIMIT, self.saved()).await.map_err(|_| Refusal::StateNotSaved)
+        self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved)
     }
 
-    /// A failed write is retried later.
-    async fn save_state(&mut self) {
-        let saved = self.writer.save(SAVE_LIMIT, self.saved()).await;
+    /// A failed write is repeated later.
+    fn save(&mut self) {
+        let saved = self.recorder.save(self.saved());
         self.supervision.save_error = saved.err().map(|error| Arc::from(error.to_string()));
     }
 
@@ -460,11 +441,11 @@ impl<C: Callbacks> Task<C> {
     }
 
     /// The next wrapper needs the child's processes, after they were searched for.
-    async fn note_identity(&mut self) {
+    fn note_identity(&mut self) {
         let Some(now) = self.child.as_ref().map(Child::identity) else { return };
         if self.identity.as_ref().is_some_and(|identity| identity != now) {
             self.identity = Some(now.clone());
-            self.save_state().await;
+            self.save();
         }
     }
 

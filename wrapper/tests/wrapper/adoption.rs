@@ -189,9 +189,10 @@ async fn sigusr1_leaves_runner_for_next_wrapper() {
     assert_eq!(status.pid, Some(runner));
 
     // Without a state file the runner would be orphaned.
-    let without = Start::new().without_socket().flags(&["--grpc-listen=tcp://127.0.0.1:0"]).child(&[]);
+    let tcp = ["--grpc-listen=tcp://127.0.0.1:0"];
+    let without = Start::new().without_socket().flags(&tcp).env("RUNTIME_DIRECTORY", "").child(&[]);
     without.child_ready().await;
-    without.logged("no state file: if this wrapper is killed").await;
+    without.logged("no state file, because the wrapper has no unix socket").await;
     without.signal(Signal::USR1);
     without.logged("without --state-file").await;
     assert!(is_alive(without.pid()));
@@ -207,24 +208,18 @@ async fn wrapper_with_tcp_address_only_adopts_runner() {
     first.child_ready().await;
     let runner = first.child_pid();
 
-    // In the same directory, with another address: it has its own state file.
+    // In the same directory, with another address: it needs a state file of its own.
     let folder = first.path("");
     let mut neighbour = Start::new()
         .without_socket()
         .env("RUNTIME_DIRECTORY", folder.to_str().unwrap())
         .flags(&[&other])
         .child(&[]);
-    neighbour.child_ready().await;
-    // With the same address: it names the address, which the operator knows.
-    let mut rival = Start::new()
-        .without_socket()
-        .env("RUNTIME_DIRECTORY", folder.to_str().unwrap())
-        .flags(&[&own])
-        .child(&[]);
-    assert_eq!(rival.ended().await.code(), Some(125));
-    assert!(rival.read("log").contains("in use by another process"), "{}", rival.read("log"));
-    neighbour.signal(Signal::TERM);
-    neighbour.ended().await;
+    assert_eq!(neighbour.ended().await.code(), Some(125));
+    let told = format!("in use by process {}", first.pid());
+    assert!(neighbour.read("log").contains(&told), "{}", neighbour.read("log"));
+    assert!(neighbour.read("log").contains("--state-file"), "{}", neighbour.read("log"));
+    assert_eq!(neighbour.record(), "");
 
     first.signal(Signal::KILL);
     first.ended().await;

@@ -236,15 +236,6 @@ async fn non_executable_format_is_rejected() {
     }
 }
 
-/// A directory with the name of the state file has the effect of a full disk.
-#[tokio::test]
-async fn start_with_unwritable_state_file_exits_125() {
-    let start = Start::new().flags(&["--when-stopped=exit"]);
-    fs::create_dir(start.folder_path().join("w.sock.state.new")).unwrap();
-    let mut wrapper = start.command(&["true"]);
-    assert_eq!(wrapper.ended().await.code(), Some(125), "{}", wrapper.read("log"));
-}
-
 #[tokio::test]
 async fn crashing_runner_is_restarted_until_stopped() {
     let wrapper = Start::new()

@@ -104,20 +104,19 @@ async fn drain_wait_exits_4_unless_drain_was_clean() {
     }
 }
 
-/// A directory with the name of the state file has the effect of a full disk.
 #[tokio::test]
 async fn failed_start_exits_1() {
-    let wrapper = ready(&[], &[]).await;
-    json(&operator(&wrapper, &["drain", "--wait", "--json"]));
-    std::fs::create_dir(wrapper.path("w.sock.state.new")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("runner");
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).command(&[program.to_str().unwrap(), "1000"]);
+    wrapper.client().await.becomes(Status::Running).await;
+    operator(&wrapper, &["drain", "--wait", "--json"]);
+    std::fs::remove_file(&program).unwrap();
     let failed = operator(&wrapper, &["start"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
-    assert!(
-        stderr(&failed).contains("the runner could not be started: cannot write the state file"),
-        "{}",
-        stderr(&failed)
-    );
-    std::fs::remove_dir(wrapper.path("w.sock.state.new")).unwrap();
+    assert!(stderr(&failed).contains("the runner could not be started: "), "{}", stderr(&failed));
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     assert_eq!(json(&operator(&wrapper, &["start", "--json"]))["state"], "running");
 }
 

@@ -4,7 +4,6 @@ mod address;
 mod error;
 mod listener;
 mod socket_activation;
-mod socket_file;
 mod tcp;
 mod unix;
 

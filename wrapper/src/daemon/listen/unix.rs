@@ -1,50 +1,40 @@
 //! Unix sockets. They have the right mode from the beginning, and replace an existing socket only if it is stale.
 //!
-//! A lock file beside the socket (`PATH.lock`) is held while the wrapper is running. The kernel releases the lock when the wrapper exits
-//! for any reason, so the lock shows reliably whether the socket is in use, and two wrappers that start together cannot both find the old
-//! socket stale. A listener that does not use the lock, such as upstream's wrapper, is detected by connecting to it. This also detects a
-//! killed wrapper that has released its lock, but not yet its socket.
-//!
-//! A socket that was removed or replaced meanwhile is created again.
+//! A socket is in a directory that only root or the wrapper's user can write to. Whether an existing socket is in use shows a connection to it; a
+//! killed wrapper may not have released it yet. Two wrappers with one state file cannot come here together: one of them has its lock.
 
 use std::{
-    ffi::{OsStr, OsString},
     fs, io,
-    os::unix::fs::FileTypeExt,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+        net::UnixListener as StdListener,
+    },
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use rustix::{
+    fs::{Mode, fchmod},
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
 };
-use tokio::{
-    net::{UnixListener, UnixStream},
-    time::{Instant, sleep_until},
-};
-use tracing::{error, warn};
+use tokio::net::{UnixListener, UnixStream};
+use tracing::warn;
 
-use super::{
-    Address, ListenError,
-    socket_file::{self, Entry, SocketFile},
-};
-use crate::supervise::log_key as key;
+use super::{Address, ListenError};
 use crate::{
     daemon::access,
     supervise::{
-        lock::{self, Lock},
         lock_wait::{self, Attempt, LockOwner},
-        trusted_dir::TrustedDir,
-        watch::Watch,
+        log_key as key,
+        record::folder,
     },
 };
 
 /// Size of Linux's `sun_path` without the closing zero.
 const MAX_PATH: usize = 107;
 
-/// Delay before a removed socket that could not be created again is tried again.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Listen backlog; Linux's limit (`net.core.somaxconn`) may be lower.
+const BACKLOG: i32 = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
@@ -67,131 +57,39 @@ impl Default for SocketAccess {
     }
 }
 
-/// A listening socket. Dropping a socket that the wrapper created removes its path, unless the path was replaced.
+/// A listening socket. Dropping a socket that the wrapper created removes its path, unless another file has it now.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// `None` for a socket passed by systemd.
-    place: Option<Box<Place>>,
-}
-
-/// Where the wrapper keeps a socket that it created.
-#[derive(Debug)]
-struct Place {
-    name: OsString,
-    permissions: Permissions,
-    folder: TrustedDir,
-    lock: Lock,
-    file: SocketFile,
-    watch: Option<Watch>,
-    retry_at: Option<Instant>,
-    /// The error that was logged last.
-    failure: Option<String>,
-}
-
-/// [`SocketAccess`] with numbers.
-#[derive(Debug)]
-struct Permissions {
-    mode: u32,
-    owner: Option<u32>,
-    group: Option<u32>,
+    /// Device and inode of the file. While the socket is open, no other file gets them. `None` for a socket passed by systemd.
+    file: Option<(u64, u64)>,
 }
 
 impl UnixSocket {
     /// A socket that systemd created and removes.
     pub(super) fn passed(listener: UnixListener, path: PathBuf) -> Self {
-        Self { listener, path, place: None }
+        Self { listener, path, file: None }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next connection. If the socket was removed or replaced, it is bound again meanwhile. Connections that were accepted stay open.
+    /// The next connection.
     pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
-        loop {
-            tokio::select! {
-                biased;
-                // Before the listener is replaced.
-                accepted = self.listener.accept() => return accepted.map(|(stream, _)| stream),
-                () = disturbed(self.place.as_deref()) => {}
-            }
-            if let Some(place) = &mut self.place
-                && let Some(listener) = place.restore(&self.path).await
-            {
-                self.listener = listener;
-            }
-        }
+        self.listener.accept().await.map(|(stream, _)| stream)
     }
 }
 
-/// Waits until the socket may have been removed, or is to be tried again.
-async fn disturbed(place: Option<&Place>) {
-    let never = std::future::pending;
-    match place {
-        // A failed attempt removes the socket that it has bound: that is no reason to try again sooner.
-        Some(Place { retry_at: Some(at), .. }) => sleep_until(*at).await,
-        Some(Place { watch: Some(watch), .. }) => watch.removed().await,
-        _ => never().await,
-    }
-}
-
-impl Place {
-    /// Binds the socket again if it was removed or replaced. A failure is logged once, and tried again later.
-    async fn restore(&mut self, path: &Path) -> Option<UnixListener> {
-        match self.bind_again(path).await {
-            Ok(listener) => {
-                (self.retry_at, self.failure) = (None, None);
-                if listener.is_some() {
-                    warn!(
-                        { key::PATH } = %path.display(),
-                        "the socket was removed or replaced; listening on it again"
-                    );
-                }
-                listener
-            }
-            Err(error) => {
-                let failure = format!("{:#}", anyhow::Error::new(error));
-                if self.failure.as_ref() != Some(&failure) {
-                    if self.file.is_in_place() {
-                        warn!(
-                            { key::ERROR } = failure,
-                            "the socket's lock file was removed or replaced, and cannot be locked; trying again"
-                        );
-                    } else {
-                        error!(
-                            { key::ERROR } = failure,
-                            "the socket was removed or replaced, and clients cannot connect; trying again"
-                        );
-                    }
-                }
-                self.failure = Some(failure);
-                self.retry_at = Some(Instant::now() + RETRY_DELAY);
-                None
-            }
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if self.file.is_some()
+            && identity(&self.path).ok() == self.file
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            warn!({ key::ERROR } = %error, { key::PATH } = %self.path.display(), "cannot remove the wrapper's socket");
         }
-    }
-
-    async fn bind_again(&mut self, path: &Path) -> Result<Option<UnixListener>, ListenError> {
-        let address = Address::Unix(path.to_owned());
-        if !self.folder.is_in_place() {
-            let folder = self.folder.again(path, TrustedDir::shared);
-            self.folder = folder.map_err(io(&address, "open the socket's directory"))?;
-            self.watch = watch(&self.folder, &self.name);
-        }
-        let again = self.lock.again(&self.folder, &self.name);
-        match again.map_err(io(&address, "lock the socket's .lock file"))? {
-            None => {}
-            Some(Attempt::Ours(lock)) => self.lock = lock,
-            Some(Attempt::Taken(holder)) => return Err(ListenError::Alive { address, holder }),
-        }
-        if self.file.is_in_place() {
-            return Ok(None);
-        }
-        let (listener, file) = create(&address, path, &self.folder, &self.name, &self.permissions).await?;
-        self.file = file;
-        Ok(Some(listener))
     }
 }
 
@@ -205,55 +103,45 @@ pub(super) async fn bind(
     }
     let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
-    let permissions = Permissions { mode: access.mode, owner, group };
-    let name = path
-        .file_name()
-        .ok_or_else(|| io(address, "use a path without a file name")(io::ErrorKind::InvalidInput.into()))?;
-    let folder = TrustedDir::shared(path).map_err(io(address, "open the socket's directory"))?;
-    let locked = lock::lock_file_for(&folder, name).await;
-    let lock = match locked.map_err(io(address, "lock the socket's .lock file"))? {
-        Attempt::Ours(lock) => lock,
-        Attempt::Taken(holder) => return Err(ListenError::Alive { address: address.clone(), holder }),
-    };
-    let watch = watch(&folder, name);
-    let (listener, file) = create(address, path, &folder, name, &permissions).await?;
-    let name = name.to_owned();
-    let place = Place { name, permissions, folder, lock, file, watch, retry_at: None, failure: None };
-    Ok(UnixSocket { listener, path: path.to_owned(), place: Some(Box::new(place)) })
+    folder::check(path).map_err(io(address, "use the socket's directory"))?;
+    if let Attempt::Taken(holder) = lock_wait::take(|| clear(address, path)).await? {
+        return Err(ListenError::Alive { address: address.clone(), holder });
+    }
+    let bound = listen(path).map_err(io(address, "listen"))?;
+    let listener = UnixListener::from_std(bound).map_err(io(address, "listen"))?;
+    let file = identity(path).map_err(io(address, "inspect the new socket"))?;
+    let socket = UnixSocket { listener, path: path.to_owned(), file: Some(file) };
+    // The group before the mode, because chown can clear mode bits; the owner last, because the mode of another user's file cannot be set.
+    if group.is_some() {
+        chown(path, None, group).map_err(io(address, "set --socket-group"))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(access.mode))
+        .map_err(io(address, "set --socket-mode"))?;
+    if owner.is_some() {
+        chown(path, owner, None).map_err(io(address, "set --socket-owner"))?;
+    }
+    Ok(socket)
 }
 
-fn watch(folder: &TrustedDir, name: &OsStr) -> Option<Watch> {
-    Watch::new(folder, vec![name.to_owned(), lock::lock_file_name(name)], true)
+/// Creates a listener with mode 0000, so that no client can connect before owner and mode are set.
+///
+/// On Linux the path gets the mode that the socket has at bind (a test below checks this). A umask would apply to the whole process.
+fn listen(path: &Path) -> io::Result<StdListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::empty())?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 fn io(address: &Address, what: &'static str) -> impl FnOnce(io::Error) -> ListenError {
     let address = address.clone();
     move |source| ListenError::Io { address, what, source }
-}
-
-/// Replaces a stale socket. The caller holds the lock.
-async fn create(
-    address: &Address,
-    path: &Path,
-    folder: &TrustedDir,
-    name: &OsStr,
-    permissions: &Permissions,
-) -> Result<(UnixListener, SocketFile), ListenError> {
-    if let Attempt::Taken(holder) = lock_wait::take(|| clear(address, path)).await? {
-        return Err(ListenError::Alive { address: address.clone(), holder });
-    }
-    let bound = socket_file::listen(path).map_err(io(address, "listen"))?;
-    let file = SocketFile::of(path).map_err(io(address, "inspect the new socket"))?;
-    let entry = Entry::open(folder, name, &file).map_err(io(address, "inspect the new socket"))?;
-    // The group before the mode, because chown can clear mode bits; the owner last, because the mode of another user's file cannot be set.
-    if let Some(group) = permissions.group {
-        entry.give(None, Some(group)).map_err(io(address, "set --socket-group"))?;
-    }
-    entry.set_mode(permissions.mode).map_err(io(address, "set --socket-mode"))?;
-    if let Some(owner) = permissions.owner {
-        entry.give(Some(owner), None).map_err(io(address, "set --socket-owner"))?;
-    }
-    Ok((UnixListener::from_std(bound).map_err(io(address, "listen"))?, file))
 }
 
 fn user_id(user: &str) -> Result<u32, ListenError> {
@@ -303,9 +191,15 @@ fn listener(path: &Path) -> io::Result<LockOwner> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::{fs::PermissionsExt, net::UnixListener};
-
     use super::*;
+
+    #[test]
+    fn new_socket_has_mode_0000() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.sock");
+        let _socket = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0);
+    }
 
     #[tokio::test]
     async fn socket_has_configured_mode_and_is_removed_on_drop() {
@@ -328,12 +222,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.sock");
         let address = Address::Unix(path.clone());
-        drop(UnixListener::bind(&path).unwrap());
+        drop(StdListener::bind(&path).unwrap());
         let ours = bind(&address, &path, &SocketAccess::default()).await.unwrap();
 
         // Another process replaces the socket: the new file is not removed.
         fs::remove_file(&path).unwrap();
-        let theirs = UnixListener::bind(&path).unwrap();
+        let theirs = StdListener::bind(&path).unwrap();
         drop(ours);
         assert!(path.exists());
         assert!(matches!(

@@ -34,12 +34,12 @@ impl Status {
         health.reasons.extend(refused.map(|refused| {
             format!("{} cannot be sent to the runner, trying again: {}", refused.signal, refused.error)
         }));
-        if let (State::Stopping { .. }, Some(error)) = (state, &supervision.save_error) {
-            health.reasons.push(format!(
-                "the state file cannot be written: {error}; a drain that it does not contain would be lost with the \
-                 wrapper"
-            ));
-        }
+        health.reasons.extend(supervision.save_error.as_ref().map(|error| {
+            format!(
+                "the state file cannot be written: {error}; if this wrapper is killed, the next one does not know of the latest \
+                 start or drain"
+            )
+        }));
         let registrations = health.config.as_deref().map(registrations).unwrap_or_default();
         let child = state.child();
         let is_quit_undelivered =

@@ -142,11 +142,6 @@ impl Child {
         barrier.open().await.inspect_err(|_| self.kill_and_collect())
     }
 
-    /// Kills and reaps a child that was not released.
-    pub(crate) fn discard(mut self) {
-        self.kill_and_collect();
-    }
-
     /// Waits until the process has exited, without reaping it. Cancel safe, and can be repeated.
     pub(crate) async fn exited(&self) {
         pidfd::exited(&self.pidfd, || self.has_exited()).await;
