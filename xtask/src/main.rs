@@ -36,8 +36,7 @@ Usage: cargo xtask COMMAND
                          the GnuPG key for the checksums. --programs packages the programs in a directory instead of a release build, and
                          --quick compresses less. --only creates parts, without checksums: provider, tar, deb, rpm, sbom. --sums creates
                          only the checksums, for files that several machines have built
-  gen                    regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, the wrapper's
-                         manual pages and shell completions
+  gen                    regenerate generated files: the Rust code of proto/, the registry pages, and the tables of the modules
 
 Requires Rust, and terraform or tofu in PATH.";
 

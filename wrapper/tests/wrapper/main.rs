@@ -18,7 +18,6 @@ mod control;
 mod dial_stdio;
 mod documented;
 mod foreign_listeners;
-mod generated;
 mod handover;
 mod health_freshness;
 mod health_levels;

@@ -73,6 +73,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
                 program::strip(&built, &release.program(package))?;
             }
         }
+        if options.kinds.iter().any(|kind| matches!(kind, Kind::Tar | Kind::Deb | Kind::Rpm)) {
+            wrapper::write_documents(&release, options.programs.is_none())?;
+        }
         for kind in &options.kinds {
             println!("{}", release.create(*kind)?.display());
         }

@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::Context as _;
@@ -13,10 +14,10 @@ use super::{
     archive::{self, File},
     date, program, read, write,
 };
-use crate::steps::root;
+use crate::steps::{cargo, programs, root, run as execute};
 
 /// Files that are installed unchanged: source and target path.
-const UNCHANGED_FILES: [(&str, &str); 11] = [
+const UNCHANGED_FILES: [(&str, &str); 9] = [
     ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
@@ -41,11 +42,6 @@ const UNCHANGED_FILES: [(&str, &str); 11] = [
     ("wrapper/packaging/default", "etc/default/grit-wrapper"),
     ("wrapper/packaging/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
     ("wrapper/packaging/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
-    ("wrapper/packaging/completions/grit-wrapper.bash", "usr/share/bash-completion/completions/grit-wrapper"),
-    (
-        "wrapper/packaging/completions/grit-wrapper.fish",
-        "usr/share/fish/vendor_completions.d/grit-wrapper.fish",
-    ),
 ];
 
 /// Where a kind of package has its files.
@@ -57,9 +53,16 @@ pub(super) struct Places {
 /// Creates the tree of a package.
 pub(super) fn lay_out(release: &Release, tree: &Path, places: &Places) -> anyhow::Result<()> {
     write(&tree.join("usr/bin/grit-wrapper"), release.stripped(WRAPPER)?, 0o755)?;
-    let completions = ("wrapper/packaging/completions/_grit-wrapper", places.zsh);
-    for (from, to) in UNCHANGED_FILES.into_iter().chain([completions, places.licence]) {
+    for (from, to) in UNCHANGED_FILES.into_iter().chain([places.licence]) {
         write(&tree.join(to), read(from)?, 0o644)?;
+    }
+    for (file, text) in generated(release, "completions")? {
+        let to = match file.as_str() {
+            "grit-wrapper.bash" => "usr/share/bash-completion/completions/grit-wrapper",
+            "grit-wrapper.fish" => "usr/share/fish/vendor_completions.d/grit-wrapper.fish",
+            _ => places.zsh,
+        };
+        write(&tree.join(to), text, 0o644)?;
     }
     let compressed = |folder: &str, name: &str, text: &str| {
         let path = tree.join(folder).join(format!("{name}.gz"));
@@ -70,7 +73,7 @@ pub(super) fn lay_out(release: &Release, tree: &Path, places: &Places) -> anyhow
         compressed(documents, &page, &read(&format!("docs/wrapper/{page}"))?)?;
     }
     compressed(documents, "changelog", &changelog(release)?)?;
-    for (page, text) in manual(release)? {
+    for (page, text) in generated(release, "man")? {
         compressed("usr/share/man/man8", &page, &text)?;
     }
     folders_for_all(tree)
@@ -82,11 +85,10 @@ pub(super) fn tar(release: &Release) -> anyhow::Result<PathBuf> {
     let mut files = vec![("grit-wrapper".to_owned(), release.stripped(WRAPPER)?, 0o755)];
     let mut add = |to: String, text: String| files.push((to, text.into_bytes(), 0o644));
     add("LICENSE".to_owned(), read("LICENSE")?);
-    for file in names("wrapper/packaging/completions")? {
-        add(format!("completions/{file}"), read(&format!("wrapper/packaging/completions/{file}"))?);
-    }
-    for (page, text) in manual(release)? {
-        add(format!("man/{page}"), text);
+    for folder in ["completions", "man"] {
+        for (file, text) in generated(release, folder)? {
+            add(format!("{folder}/{file}"), text);
+        }
     }
     for path in ["grit-wrapper.service", "gitlab-runner.service.d/grit-wrapper.conf"] {
         add(format!("systemd/{path}"), read(&format!("wrapper/packaging/systemd/{path}"))?);
@@ -98,13 +100,26 @@ pub(super) fn tar(release: &Release) -> anyhow::Result<PathBuf> {
     release.finish(&format!("{folder}.tar.gz"), &bytes)
 }
 
-/// The manual pages with this version. They are generated: see `wrapper/tests/wrapper/generated.rs`.
-fn manual(release: &Release) -> anyhow::Result<Vec<(String, String)>> {
-    let page = |name: String| {
-        let text = read(&format!("wrapper/packaging/man/{name}"))?;
-        Ok((name, text.replace("@VERSION@", &release.version)))
+/// Writes the manual pages and completions to the work directory. The released program does not contain the code that generates them.
+pub(super) fn write_documents(release: &Release, build: bool) -> anyhow::Result<()> {
+    if build {
+        execute(&mut cargo(&["build", "--locked", "--package", WRAPPER, "--example", "documents"]))?;
+    }
+    let program = programs("debug").join("examples/documents");
+    execute(Command::new(program).arg(release.work.join("documents")).arg(&release.version)).context(
+        "write manual pages and completions (`cargo build --workspace --all-targets` builds the program)",
+    )
+}
+
+/// The files in `man` or `completions`: names and texts.
+fn generated(release: &Release, folder: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let folder = release.work.join("documents").join(folder);
+    let text = |path: PathBuf| {
+        let text =
+            fs::read_to_string(folder.join(&path)).with_context(|| format!("read {}", path.display()))?;
+        Ok((path.to_string_lossy().into_owned(), text))
     };
-    names("wrapper/packaging/man")?.into_iter().map(page).collect()
+    files(&folder)?.into_iter().map(text).collect()
 }
 
 /// The lines of CHANGELOG.md about the wrapper, in Debian's format.
