@@ -22,16 +22,13 @@ fn main() -> std::process::ExitCode {
     };
     match args.command {
         Command::Run(flags) => {
-            if let Err(error) = logging::init(flags.log_level) {
-                report(&format!("grit-wrapper: cannot start the log writer thread: {error}"));
-                return std::process::ExitCode::from(run::RunError::FAILED);
-            }
+            let log = logging::init(flags.log_level);
             let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();
                 tracing::error!({ key::EXIT_CODE } = code, "{:#}", anyhow::Error::new(error));
                 std::process::ExitCode::from(code)
             });
-            logging::flush();
+            log.flush();
             code
         }
         Command::Operator(command) => match commands::run(command) {
@@ -48,10 +45,7 @@ fn main() -> std::process::ExitCode {
 
 /// Writes an error or a next step to stderr.
 #[cfg(target_os = "linux")]
-#[expect(
-    clippy::print_stderr,
-    reason = "stderr is the output of the operator's commands, and of errors before logging has started"
-)]
+#[expect(clippy::print_stderr, reason = "stderr is the output of the operator's commands")]
 fn report(text: &str) {
     eprintln!("{}", grit_wrapper::daemon::visible::visible(text));
 }

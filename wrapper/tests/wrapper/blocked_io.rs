@@ -1,7 +1,7 @@
 //! Supervision continues while the reader of the log, the runner's configuration or the disk hangs or is full.
 
 use std::{
-    io,
+    io::{self, BufRead as _},
     os::fd::OwnedFd,
     path::Path,
     time::{Duration, Instant},
@@ -53,17 +53,13 @@ fn start(start: Start, config: &Path, net: u8) -> (Wrapper, String) {
     (wrapper, format!("http://{http}"))
 }
 
-/// A drain with a deadline, and joining drains whose log lines, about 15 KB each, do not fit into the queue of the log.
+/// A drain with a deadline, and joining drains with more log lines than the queue of the log has places.
 async fn drain(client: &mut WrapperClient<Channel>) {
     let deadline = Some(Duration::from_secs(2).try_into().unwrap());
     let request = DrainRequest { id: "deploy-7".to_owned(), deadline, ..DrainRequest::default() };
     client.drain(request.clone()).await.unwrap();
-    let reason = "\u{1b}".repeat(1000);
-    for _ in 0..200 {
-        client
-            .drain(DrainRequest { reason: reason.clone(), deadline: None, ..request.clone() })
-            .await
-            .unwrap();
+    for _ in 0..1200 {
+        client.drain(DrainRequest { deadline: None, ..request.clone() }).await.unwrap();
     }
 }
 
@@ -129,4 +125,20 @@ async fn blocked_log_config_and_disk_do_not_delay_deadline() {
     assert_eq!(wrapper.ended().await.code(), Some(137));
     let log = io::read_to_string(std::fs::File::from(reader)).unwrap();
     assert!(log.trim_start_matches('x').is_empty(), "the pipe was not full: {log}");
+}
+
+#[tokio::test]
+async fn dropped_log_lines_are_reported_when_they_can_be_written() {
+    let (reader, writer) = full_pipe();
+    let wrapper = Start::new().stderr(writer).flags(&["--log-level=trace"]).child(&["--ignore-quit"]);
+    wrapper.recorded("ready").await;
+    drain(&mut wrapper.v1_client().await).await;
+    let lines = io::BufReader::new(std::fs::File::from(reader)).lines();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut lines = lines.map(Result::unwrap);
+        lines.any(|line| {
+            line.contains("\"level\":\"WARN\"") && line.contains(" log lines were dropped, because")
+        })
+    });
+    assert!(read.await.unwrap());
 }
