@@ -165,7 +165,10 @@ pub(crate) async fn becomes(client: &mut WrapperClient<Channel>, level: Level, r
 async fn new_runner_reaches_each_level() {
     let runner = Runner::new().await;
     runner.says("/health/ready", 503, "boot-verify pending\n");
-    runner.says("/metrics", 200, VERSION);
+    let version = VERSION.to_owned()
+        + "gitlab_runner_limit{runner=\"aaaaaaaaa\",runner_name=\"a\"} 0\n\
+           gitlab_runner_limit{runner=\"bbbbbbbbb\",runner_name=\"b\"} 0\n";
+    runner.says("/metrics", 200, &version);
     let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
     becomes(&mut client, Level::Process, "boot-verify pending").await;
     runner.says("/health/ready", 200, "ready\n");
@@ -176,13 +179,13 @@ async fn new_runner_reaches_each_level() {
     );
     assert_eq!((health.sections, health.polling_sections, health.jobs), (Some(2), Some(0), None));
 
-    runner.says("/metrics", 200, &(VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1)));
+    runner.says("/metrics", 200, &(version.clone() + &polls("aaaaaaaaa", 204, 1)));
     eventually("one of two polls", async || {
         let health = becomes(&mut client, Level::Ready, "runner \"b\" (bbbbbbbbb)").await;
         if health.polling_sections == Some(1) && health.reasons.len() == 1 { Ok(()) } else { Err(health) }
     })
     .await;
-    let both = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 201, 1);
+    let both = version + &polls("aaaaaaaaa", 204, 2) + &polls("bbbbbbbbb", 201, 1);
     runner.says("/metrics", 200, &both);
     becomes(&mut client, Level::Polling, "").await;
     let ended =

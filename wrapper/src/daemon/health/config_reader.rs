@@ -131,9 +131,7 @@ fn read(path: &Path) -> Result<RunnerConfig, ConfigError> {
         io::ErrorKind::NotFound => ConfigError::Missing(path.to_owned()),
         _ => ConfigError::Unreadable { path: path.to_owned(), why: error.to_string() },
     })?;
-    // The runner inherits the environment of the wrapper.
-    let config = parse(&text, |name| std::env::var(name).ok())
-        .map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
+    let config = parse(&text).map_err(|why| ConfigError::Unreadable { path: path.to_owned(), why })?;
     Ok(RunnerConfig { system_id: system_id(path), ..config })
 }
 

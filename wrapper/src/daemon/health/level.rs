@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     polls::Polls,
-    runner_config::{ConfigError, RunnerConfig, Section},
+    runner_config::{ConfigError, RunnerConfig},
     runner_metrics::RunnerMetrics,
 };
 
@@ -186,16 +186,20 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     if config.sections.is_empty() {
         return vec!["the runner's configuration has no [[runners]] section, so it takes no jobs".to_owned()];
     }
-    let sections = || config.sections.iter().map(|section| (section, evidence.polls.fault(section)));
     // The runner asks for jobs of its sections in turn, and only while a slot is free. The jobs of one section can fill all slots before the
     // first request of another one: then the runner takes all jobs that it can.
     let jobs = evidence.answers.and_then(|answers| answers.metrics.jobs);
-    let is_full = config.is_full(jobs) && sections().any(|(_, fault)| fault.is_none());
-    let waits = |section: &Section| is_full && evidence.polls.waits(section);
-    let faults = sections().filter(|(section, _)| !waits(section)).filter_map(|(section, fault)| {
-        Some(format!("runner {:?} ({}): {}", section.name, section.short_token.name(), fault?))
-    });
-    faults.collect()
+    let is_full = config.is_full(jobs) && evidence.polls.polling(config) > 0;
+    let faults = evidence.polls.faults().into_iter().filter(|fault| !(is_full && fault.waits));
+    let mut reasons: Vec<String> = faults.map(|fault| fault.reason).collect();
+    let (sections, known) = (config.sections.len(), evidence.polls.known());
+    if known < sections && !is_full {
+        let missing = sections - known;
+        reasons.push(format!(
+            "{missing} of {sections} [[runners]] sections: no job request has been answered yet"
+        ));
+    }
+    reasons
 }
 
 /// The result of boot-verify: the runner is ready after its canary jobs only. `None` if no canary job runs in a section.

@@ -1,21 +1,22 @@
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::*;
 use crate::daemon::health::{
     runner_config::Section,
-    runner_metrics::{CircuitBreaker, JobRouter, Requests},
-    short_token::ShortToken,
+    runner_metrics::{CircuitBreaker, Configured, JobRouter, Requests},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn config(tokens: &[&str]) -> RunnerConfig {
-    let section = |token: &&str| Section {
-        name: "r".to_owned(),
-        short_token: ShortToken::of(token, |_| None),
-        ..Section::default()
-    };
-    RunnerConfig { sections: tokens.iter().map(section).collect(), ..RunnerConfig::default() }
+fn config(names: &[&str]) -> RunnerConfig {
+    let section = |name: &&str| Section { name: (*name).to_owned(), ..Section::default() };
+    RunnerConfig { sections: names.iter().map(section).collect(), ..RunnerConfig::default() }
+}
+
+/// The sections that the runner has configured: label and name.
+fn configured(sections: &[(&str, &str)]) -> BTreeMap<String, Configured> {
+    let configured = |name: &str| Configured { name: Some(name.to_owned()), limit: 0 };
+    sections.iter().map(|(label, name)| ((*label).to_owned(), configured(name))).collect()
 }
 
 fn metrics(sections: &[(&str, Requests)]) -> RunnerMetrics {
@@ -329,7 +330,8 @@ fn job_router_requests_count_as_polling() {
     let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
     let mut probe = |circuit_breaker, requests, a: Requests| {
         let router = Some(JobRouter { circuit_breaker, requests, fallbacks: 0 });
-        let seen = RunnerMetrics { router, ..metrics(&[("a", a), ("b", accepted(1))]) };
+        let configured = configured(&[("a", "a"), ("b", "b")]);
+        let seen = RunnerMetrics { router, configured, ..metrics(&[("a", a), ("b", accepted(1))]) };
         case.polls.update(&seen, Some(&config));
         case.health_level()
     };
@@ -347,35 +349,40 @@ fn job_router_requests_count_as_polling() {
     assert_eq!(probe(CircuitBreaker::Open, 4, direct).0, Level::Polling, "it polls GitLab directly");
 }
 
-/// The label has the partition of the token before GitLab Runner 18.2, and lacks it since then.
+/// The label is a part of the token.
 #[test]
-fn section_settings_apply_to_labels_of_both_rules() {
-    let mut config = config(&["glrt-t3_aaaaaaaaaaaa", "glrt-t1_bbbbbbbbbbbb"]);
+fn section_settings_are_those_of_the_same_name() {
+    let mut config = config(&["limited", "routed"]);
     config.sections[0].unhealthy_requests_limit = 10;
     config.sections[1].uses_job_router = true;
-    for (limited, routed) in [("aaaaaaaaa", "bbbbbbbbb"), ("t3_aaaaaa", "t1_bbbbbb")] {
-        let mut polls = Polls::default();
-        for requests in [0, 1] {
-            let failing = Requests { rejected: 9, health_failures: 9, ..accepted(100) };
-            let router = Some(JobRouter { circuit_breaker: CircuitBreaker::Closed, requests, fallbacks: 0 });
-            let sections = metrics(&[(limited, failing), (routed, Requests::default())]);
-            polls.update(&RunnerMetrics { router, ..sections }, Some(&config));
-        }
-        let faults: Vec<_> = config.sections.iter().map(|section| polls.fault(section)).collect();
-        assert_eq!(faults, [None, None], "{limited} {routed}");
+    let mut case = Case { config: Ok(config.clone()), polls: Polls::default(), ..Case::healthy() };
+    for requests in [0, 1] {
+        let failing = Requests { rejected: 9, health_failures: 9, ..accepted(100) };
+        let router = Some(JobRouter { circuit_breaker: CircuitBreaker::Closed, requests, fallbacks: 0 });
+        let configured = configured(&[("t3_aaaaaa", "limited"), ("t1_bbbbbb", "routed")]);
+        let sections = metrics(&[("t3_aaaaaa", failing), ("t1_bbbbbb", Requests::default())]);
+        case.polls.update(&RunnerMetrics { router, configured, ..sections }, Some(&config));
     }
+    case.is(Level::Polling, "");
 }
 
-/// A label can fit one section by the current rule, and another one by the earlier rule.
 #[test]
-fn label_of_two_sections_is_read_by_current_rule() {
-    let mut config = config(&["glrt-t3_bbbbbbbbbbbb", "glrt-t3_t3_bbbbbbbbb"]);
-    config.sections[1].unhealthy_requests_limit = 10;
-    let failing = |count| Requests { rejected: count, health_failures: count, ..accepted(100) };
-    let mut polls = Polls::default();
-    polls.update(&metrics(&[("bbbbbbbbb", failing(9)), ("t3_bbbbbb", failing(9))]), Some(&config));
-    let are_polling = config.sections.iter().map(|section| polls.fault(section).is_none());
-    assert_eq!(are_polling.collect::<Vec<_>>(), [false, true]);
+fn as_many_sections_poll_as_are_configured() {
+    let mut case = Case { polls: Polls::default(), ..Case::healthy() };
+    case.polls.update(&metrics(&[("a", accepted(1))]), None);
+    case.is(Level::Ready, "1 of 2 [[runners]] sections: no job request has been answered yet");
+    let rejected = Requests { rejected: 1, ..Requests::default() };
+    let counters = metrics(&[("a", accepted(2)), ("old", rejected), ("new", accepted(1))]);
+    case.polls.update(&counters, None);
+    case.is(Level::Ready, "runner (old): GitLab rejects its token");
+    assert_eq!(case.polls.polling(&config(&["a", "b"])), 2);
+    // The token of a section was replaced. The counters of the old one stay.
+    let configured = configured(&[("a", "a"), ("new", "b")]);
+    case.polls.update(&RunnerMetrics { configured, ..counters }, None);
+    case.is(Level::Polling, "");
+    let configured = self::configured(&[("a", "a"), ("newer", "b")]);
+    case.polls.update(&RunnerMetrics { configured, ..metrics(&[("newer", rejected)]) }, None);
+    case.is(Level::Ready, "runner \"b\" (newer): GitLab rejects its token");
 }
 
 #[test]

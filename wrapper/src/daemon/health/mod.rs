@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | process | it has been running for the minimum uptime (or polls), is not stopping, and was not restarted recently |
 //! | ready | its configuration has `[[runners]]` sections, and it reports that it is ready (`/health/ready`, else its process state, else its metrics) |
-//! | polling | GitLab sent a 2xx response to job requests of every `[[runners]]` section, or the job router completed them. A paused runner polls, too |
+//! | polling | GitLab sent a 2xx response to job requests of as many sections as the configuration has, or the job router completed them. A paused runner polls, too |
 //! | working | at least one job has ended successfully since the start of the process |
 //!
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O. Health is reported
@@ -27,7 +27,6 @@ mod runner_config;
 mod runner_metrics;
 mod runner_source;
 mod settings;
-mod short_token;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics},
-    short_token::ShortToken,
 };
 use crate::daemon::duration::show;
 
@@ -20,12 +19,10 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 /// GitLab delays the response to a job request by up to this time while it has no job.
 const LONG_POLL: Duration = Duration::from_secs(50);
 
-/// The limit for a section, from this number of its turns on. With one free slot, the runner sends the requests of the sections in turn.
-const SILENT_TURNS: u32 = 3;
-
 /// The result of the last job request of each section, found by comparing the counters of two probes.
 ///
-/// Where a section uses the job router, a request that was completed through the router without a failed health check counts as accepted.
+/// A section is a label of the runner's metrics, a part of its token. Its settings are those of the section with the same name in the
+/// configuration. Where it uses the job router, a request that was completed through the router without a failed health check counts as accepted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polls {
     seen: BTreeMap<String, Seen>,
@@ -34,16 +31,28 @@ pub(super) struct Polls {
 }
 
 /// What the last probe saw of a section.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
+    name: Option<String>,
     requests: Requests,
     last: Last,
     /// Failed health checks before the last load of the configuration, which makes the runner try each section again.
     failures_before_load: u64,
+    /// The number of failed health checks in a row with which the runner pauses the requests, and for how long.
+    pause: (u64, Duration),
+    uses_router: bool,
     /// Since when a job request could end, and none has ended.
     silent_since: Option<Instant>,
     /// The limit of this time, if it was reached.
     silent_for: Option<Duration>,
+}
+
+/// A section that does not poll.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) reason: String,
+    /// The runner has not sent a job request of this section yet, as far as its metrics show. The section is not the cause of this.
+    pub(super) waits: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +70,18 @@ enum Last {
 }
 
 impl Polls {
-    /// `config` has the limits of the sections; for other sections GitLab Runner's defaults are used.
+    /// `config` has the settings of the sections; for other sections GitLab Runner's defaults are used.
     pub(super) fn update(&mut self, metrics: &RunnerMetrics, config: Option<&RunnerConfig>) {
         let moment = Instant::now();
+        let labels: Vec<&String> = if metrics.configured.is_empty() {
+            metrics.sections.keys().collect()
+        } else {
+            // The counters of a section that was removed from the configuration stay.
+            self.seen.retain(|label, _| metrics.configured.contains_key(label));
+            metrics.configured.keys().collect()
+        };
         // The metrics could not be read.
-        if metrics.sections.is_empty() {
+        if labels.is_empty() {
             self.seen.values_mut().for_each(|seen| seen.silent_since = None);
         }
         let is_full = config.is_none_or(|config| config.is_full(metrics.jobs));
@@ -77,11 +93,9 @@ impl Polls {
             && metrics.router.is_some_and(|router| router.circuit_breaker == CircuitBreaker::Closed);
         self.router = metrics.router.or(self.router);
         let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
-        // A label is that of a section by the newest rule. Of sections with the same token the first one counts, as everywhere.
-        let labels = (0..ShortToken::RULES).rev().flat_map(|rule| {
-            sections.iter().rev().filter_map(move |section| Some((section.short_token.label(rule)?, section)))
-        });
-        let configured: HashMap<&str, &Section> = labels.collect();
+        let named: HashMap<&str, &Section> =
+            sections.iter().map(|section| (section.name.as_str(), section)).collect();
+        let unknown = Section::default();
         let is_reloaded = self.config_loads > 0 && metrics.config_loads > self.config_loads;
         self.config_loads = self.config_loads.max(metrics.config_loads);
         if is_reloaded {
@@ -89,41 +103,47 @@ impl Polls {
                 seen.failures_before_load = seen.requests.health_failures;
             }
         }
-        for (section, now) in &metrics.sections {
-            let configured = configured.get(section.as_str());
-            let uses_router = configured.is_some_and(|section| section.uses_job_router);
-            let limit =
-                configured.map_or(Section::UNHEALTHY_REQUESTS_LIMIT, |found| found.unhealthy_requests_limit);
-            let is_first = !self.seen.contains_key(section);
-            let seen = self.seen.entry(section.clone()).or_default();
+        for label in labels {
+            let now = metrics.sections.get(label).copied().unwrap_or_default();
+            let configured = metrics.configured.get(label);
+            let name = configured.and_then(|configured| configured.name.as_deref());
+            let section = match sections {
+                [only] => only,
+                _ => name.and_then(|name| named.get(name).copied()).unwrap_or(&unknown),
+            };
+            let is_first = !self.seen.contains_key(label);
+            let seen = self.seen.entry(label.clone()).or_default();
+            seen.name = name.map(str::to_owned);
+            seen.pause = (section.unhealthy_requests_limit, section.unhealthy_interval);
+            seen.uses_router = section.uses_job_router;
             let before = seen.requests;
-            let rise = |count: fn(&Requests) -> u64| count(now).saturating_sub(count(&before));
+            let rise = |count: fn(&Requests) -> u64| count(&now).saturating_sub(count(&before));
             let failures = rise(|requests| requests.health_failures);
             // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for
             // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
             // way.
-            let disabling = failures.max(rise(|requests| requests.rejected)) >= limit;
+            let disabling = failures.max(rise(|requests| requests.rejected)) >= seen.pause.0;
             // After adoption, the counters are those of weeks. If more requests failed than were accepted, the last one probably failed.
             let mostly_failed = is_first && now.failed() > now.accepted;
             seen.last = if rise(|requests| requests.accepted) > 0 {
                 if disabling || mostly_failed { Last::Mixed } else { Last::Accepted }
             } else if rise(|requests| requests.rejected) > 0 {
                 Last::Rejected
-            } else if rise(|requests| requests.other) > 0 || (failures > 0 && uses_router) {
+            } else if rise(|requests| requests.other) > 0 || (failures > 0 && seen.uses_router) {
                 Last::Failed
             } else if rise(|requests| requests.unanswered) > 0 {
                 Last::Unanswered
             } else if failures > 0 {
                 Last::NotSent
-            } else if uses_router && has_routed {
+            } else if seen.uses_router && has_routed {
                 Last::Accepted
             } else {
                 seen.last
             };
-            seen.requests = *now;
-            let limit = configured.and_then(|section| section.limit);
-            let is_blocked = is_full || limit.is_some_and(|limit| now.jobs >= limit);
-            if is_blocked || before != *now || (uses_router && router_moved) {
+            seen.requests = now;
+            let limit = configured.map_or(0, |configured| configured.limit);
+            let is_blocked = is_full || (limit > 0 && now.jobs >= limit);
+            if is_blocked || before != now || (seen.uses_router && router_moved) {
                 seen.silent_since = Some(moment);
             }
             let silent = moment.duration_since(*seen.silent_since.get_or_insert(moment));
@@ -131,37 +151,63 @@ impl Polls {
         }
     }
 
-    /// Why a section is not polling; `None` if it is.
-    pub(super) fn fault(&self, section: &Section) -> Option<String> {
-        let fault = self.request_fault(section)?;
-        if !section.uses_job_router {
+    /// The sections that do not poll.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let faults = self.seen.iter().filter_map(|(label, seen)| {
+            let why = seen.fault(self.router)?;
+            let name = seen.name.as_ref().map(|name| format!("{name:?} ")).unwrap_or_default();
+            let waits = seen.last == Last::Nothing && seen.requests.executor_failures == 0;
+            Some(Fault { reason: format!("runner {name}({label}): {why}"), waits })
+        });
+        faults.collect()
+    }
+
+    /// The number of sections in the metrics.
+    pub(super) fn known(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// The number of sections that poll, of those in the configuration.
+    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
+        let polling = self.seen.values().filter(|seen| seen.fault(self.router).is_none()).count();
+        polling.min(config.sections.len())
+    }
+
+    /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
+    pub(super) fn rejected(&self) -> usize {
+        let is_rejected = |seen: &&Seen| {
+            seen.last == Last::Rejected && seen.requests.accepted == 0 && seen.failures() >= seen.pause.0
+        };
+        self.seen.values().filter(is_rejected).count()
+    }
+}
+
+impl Seen {
+    /// Failed health checks since the last load of the configuration.
+    fn failures(&self) -> u64 {
+        self.requests.health_failures.saturating_sub(self.failures_before_load)
+    }
+
+    /// Why the section is not polling; `None` if it is.
+    fn fault(&self, router: Option<JobRouter>) -> Option<String> {
+        let fault = self.request_fault()?;
+        if !self.uses_router {
             return Some(fault);
         }
-        Some(match self.router.map(|router| router.circuit_breaker) {
-            None => {
-                format!("{fault}; FF_USE_JOB_ROUTER is on, but the runner has no metrics of the job router")
+        let how = match router.map(|router| router.circuit_breaker) {
+            None => "FF_USE_JOB_ROUTER is on, but the runner has no metrics of the job router",
+            Some(CircuitBreaker::Closed) => "its requests go through the job router",
+            Some(CircuitBreaker::Open | CircuitBreaker::HalfOpen) => {
+                "the job router is unreachable (circuit breaker open), and its requests go to GitLab directly"
             }
-            Some(CircuitBreaker::Closed) => format!("{fault}; its requests go through the job router"),
-            Some(CircuitBreaker::Open | CircuitBreaker::HalfOpen) => format!(
-                "{fault}; the job router is unreachable (circuit breaker open), and its requests go to GitLab directly"
-            ),
-        })
+        };
+        Some(format!("{fault}; {how}"))
     }
 
-    /// Whether the runner has not sent a job request of this section yet, as far as its metrics show. The section is not the cause of this.
-    pub(super) fn waits(&self, section: &Section) -> bool {
-        self.of(section).is_none_or(|seen| seen.last == Last::Nothing && seen.requests.executor_failures == 0)
-    }
-
-    fn of(&self, section: &Section) -> Option<&Seen> {
-        section.short_token.labels().find_map(|label| self.seen.get(label))
-    }
-
-    fn request_fault(&self, section: &Section) -> Option<String> {
-        let seen = self.of(section).copied().unwrap_or_default();
-        let fault = match seen.last {
+    fn request_fault(&self) -> Option<String> {
+        let fault = match self.last {
             Last::Accepted => {
-                return seen.silent_for.map(|limit| format!("no job request has ended for {}", show(limit)));
+                return self.silent_for.map(|limit| format!("no job request has ended for {}", show(limit)));
             }
             Last::Mixed => {
                 "job requests since the last probe partly failed; waiting for the next accepted request"
@@ -174,16 +220,15 @@ impl Polls {
             Last::NotSent => {
                 "the runner cannot send its job requests (executor, URL or TLS files; see the runner's log)"
             }
-            Last::Nothing if seen.requests.without_machine > 0 => {
+            Last::Nothing if self.requests.without_machine > 0 => {
                 "no job request has been answered yet; its executor has no free machine"
             }
-            Last::Nothing if seen.requests.executor_failures > 0 => {
+            Last::Nothing if self.requests.executor_failures > 0 => {
                 "no job request has been answered yet; its executor fails (see the runner's log)"
             }
             Last::Nothing => "no job request has been answered yet",
         };
-        let failures = seen.requests.health_failures.saturating_sub(seen.failures_before_load);
-        let limit = section.unhealthy_requests_limit;
+        let (failures, (limit, pause)) = (self.failures(), self.pause);
         if failures < limit {
             return Some(fault.to_owned());
         }
@@ -191,32 +236,16 @@ impl Polls {
             "{fault}; {failures} job requests failed in total; after {limit} consecutive failures \
              (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval), or until \
              it reloads its configuration",
-            show(section.unhealthy_interval)
+            show(pause)
         ))
-    }
-
-    /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
-    pub(super) fn rejected(&self, config: &RunnerConfig) -> usize {
-        let is_rejected = |section: &&Section| {
-            self.of(section).is_some_and(|seen| {
-                let failures = seen.requests.health_failures.saturating_sub(seen.failures_before_load);
-                seen.last == Last::Rejected
-                    && seen.requests.accepted == 0
-                    && failures >= section.unhealthy_requests_limit
-            })
-        };
-        config.sections.iter().filter(is_rejected).count()
-    }
-
-    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
-        config.sections.iter().filter(|section| self.fault(section).is_none()).count()
     }
 }
 
+/// Three turns: with one free slot, the runner sends the requests of its sections one after the other.
 fn silence_limit(config: &RunnerConfig) -> Duration {
     let sections = u32::try_from(config.sections.len()).unwrap_or(u32::MAX);
     let turn = config.check_interval.max(LONG_POLL.saturating_mul(sections));
-    SILENCE_LIMIT.max(turn.saturating_mul(SILENT_TURNS))
+    SILENCE_LIMIT.max(turn.saturating_mul(3))
 }
 
 #[cfg(test)]
@@ -224,6 +253,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::daemon::health::runner_metrics::Configured;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -237,8 +267,7 @@ mod tests {
     impl Runner {
         fn new(sections: usize) -> Self {
             let names: Vec<_> = (0..sections).map(|number| format!("s{number}")).collect();
-            let section =
-                |name: &String| Section { short_token: ShortToken::of(name, |_| None), ..Section::default() };
+            let section = |name: &String| Section { name: name.clone(), ..Section::default() };
             let config = RunnerConfig {
                 concurrent: Some(4),
                 sections: names.iter().map(section).collect(),
@@ -256,7 +285,7 @@ mod tests {
 
         fn probe(&mut self) -> Option<String> {
             self.polls.update(&self.metrics, Some(&self.config));
-            self.polls.fault(&self.config.sections[0])
+            self.polls.seen["s0"].fault(self.polls.router)
         }
 
         /// The time until the first section has a fault, in minutes.
@@ -294,7 +323,7 @@ mod tests {
             runner.requests().rejected = failures;
             runner.requests().health_failures = failures;
             runner.probe();
-            runner.polls.rejected(&runner.config)
+            runner.polls.rejected()
         };
         assert_eq!([rejected(0, 2), rejected(0, 3), rejected(1, 3)], [0, 1, 0]);
     }
@@ -314,10 +343,11 @@ mod tests {
         runner.metrics.jobs = Some(3);
         assert_eq!(runner.minutes_until_fault().await, 5);
         // The section has reached its own limit.
-        runner.config.sections[0].limit = Some(2);
+        let limit = |limit| BTreeMap::from([("s0".to_owned(), Configured { name: None, limit })]);
+        runner.metrics.configured = limit(2);
         runner.requests().jobs = 2;
         busy(&mut runner).await;
-        runner.config.sections[0].limit = Some(3);
+        runner.metrics.configured = limit(3);
         assert_eq!(runner.minutes_until_fault().await, 5);
         // The metrics cannot be read, for example while the process is suspended.
         runner.requests().accepted = 2;

@@ -221,7 +221,7 @@ impl Prober {
             process_state: metrics.process_state,
             sections: config.ok().map(|config| config.sections.len()),
             polling_sections: config.ok().map(|config| memory.polls.polling(config)),
-            rejected_sections: config.ok().map(|config| memory.polls.rejected(config)),
+            rejected_sections: config.ok().map(|_| memory.polls.rejected()),
             jobs: count,
             oldest: jobs.as_deref().and_then(oldest),
             fewer_jobs: memory.fewer_jobs,

@@ -9,8 +9,6 @@ use std::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::short_token::ShortToken;
-
 /// Maximum length of a path in a reason, in bytes.
 const MAX_SHOWN: usize = 255;
 
@@ -61,9 +59,6 @@ pub struct Section {
     pub gitlab: Option<String>,
     /// The id of the runner at this instance.
     pub id: Option<u64>,
-    pub short_token: ShortToken,
-    /// Maximum number of running jobs of this section.
-    pub limit: Option<u64>,
     /// Number of consecutive failed health checks after which the runner disables this section...
     pub unhealthy_requests_limit: u64,
     /// ...for this time.
@@ -82,8 +77,6 @@ impl Default for Section {
             name: String::new(),
             gitlab: None,
             id: None,
-            short_token: ShortToken::default(),
-            limit: None,
             unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
             unhealthy_interval: Self::UNHEALTHY_INTERVAL,
             uses_job_router: false,
@@ -133,8 +126,7 @@ fn shown(path: &Path) -> Option<&str> {
     is_path.then_some(text)
 }
 
-/// `env` reads a variable of the runner's environment.
-pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<RunnerConfig, String> {
+pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
     #[derive(Deserialize)]
     struct File {
         listen_address: Option<String>,
@@ -149,11 +141,8 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         #[serde(default)]
         name: String,
         #[serde(default)]
-        token: String,
-        #[serde(default)]
         url: String,
         id: Option<i64>,
-        limit: Option<i64>,
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
         #[serde(default)]
@@ -198,11 +187,9 @@ pub(super) fn parse(text: &str, env: impl Fn(&str) -> Option<String>) -> Result<
         number.filter(|number| *number > 0).map(Duration::from_secs)
     };
     let section = |runner: Runner| Section {
-        short_token: ShortToken::of(&runner.token, &env),
         name: runner.name,
         gitlab: origin(&runner.url),
         id: runner.id.and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0),
-        limit: runner.limit.and_then(|limit| u64::try_from(limit).ok()).filter(|limit| *limit > 0),
         unhealthy_requests_limit: runner
             .unhealthy_requests_limit
             .and_then(|limit| u64::try_from(limit).ok())
@@ -264,10 +251,6 @@ impl Autoscaler {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<RunnerConfig, String> {
-        super::parse(text, |_| None)
-    }
-
     #[test]
     fn invalid_toml_is_reported_by_its_line_without_its_text() {
         for (text, line) in [
@@ -282,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn config_sections_and_short_tokens_are_parsed() {
+    fn config_sections_are_parsed() {
         let text = "concurrent = 4\nlisten_address = \":9252\"\n[[runners]]\nname = \"a\"\ntoken = \"glrt-abcdefghijk\"\n\
-                    [runners.docker]\nimage = \"x\"\n[[runners]]\ntoken = \"short\"\n";
+                    [runners.docker]\nimage = \"x\"\n[[runners]]\nname = \"b\"\n";
         let config = parse(text).unwrap();
         assert_eq!(config.listen_address.as_deref(), Some(":9252"));
-        let tokens: Vec<_> = config.sections.iter().map(|section| section.short_token.name()).collect();
-        assert_eq!(tokens, ["abcdefghi", "short"]);
+        let names: Vec<_> = config.sections.iter().map(|section| section.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
         let limits = |more: &str| {
             let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
             (section.unhealthy_requests_limit, section.unhealthy_interval.as_secs())
@@ -305,8 +288,6 @@ mod tests {
             (3, 3, 60)
         );
         assert_eq!(interval("check_interval = 0.1"), 3, "the runner refuses it");
-        let limit = |more: &str| parse(&format!("[[runners]]\n{more}")).unwrap().sections[0].limit;
-        assert_eq!((limit(""), limit("limit = 0"), limit("limit = 7")), (None, None, Some(7)));
         let cleanup = |text: &str| parse(text).unwrap().shutdown_timeout.as_secs();
         assert_eq!((cleanup(""), cleanup("shutdown_timeout = 600")), (30, 600));
         assert_eq!((cleanup("shutdown_timeout = 0"), cleanup("shutdown_timeout = -1")), (30, 30));

@@ -12,6 +12,8 @@ pub(super) struct RunnerMetrics {
     pub(super) revision: Option<String>,
     /// By short token, which is the label of a section.
     pub(super) sections: BTreeMap<String, Requests>,
+    /// The sections of the runner's current configuration, by the same label.
+    pub(super) configured: BTreeMap<String, Configured>,
     /// Jobs that have ended, and those of them that have failed. Canary jobs of boot-verify do not count.
     pub(super) jobs_ended: u64,
     pub(super) jobs_failed: u64,
@@ -23,6 +25,15 @@ pub(super) struct RunnerMetrics {
     pub(super) feeds: Option<u64>,
     /// The client of the job router, from 19.x on.
     pub(super) router: Option<JobRouter>,
+}
+
+/// A section in the runner's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Configured {
+    /// Older runners do not report it.
+    pub(super) name: Option<String>,
+    /// Maximum number of running jobs; 0 is no limit.
+    pub(super) limit: u64,
 }
 
 /// The runner's client of the job router.
@@ -127,6 +138,11 @@ impl RunnerMetrics {
                     Some("-1") => requests.unanswered += sample.count(),
                     _ => requests.other += sample.count(),
                 }
+            }
+            "gitlab_runner_limit" => {
+                let Some(section) = sample.label("runner") else { return };
+                let name = sample.label("runner_name");
+                self.configured.insert(section, Configured { name, limit: sample.count() });
             }
             "gitlab_runner_request_concurrency" => {
                 let Some(section) = sample.label("runner") else { return };
@@ -262,6 +278,8 @@ gitlab_runner_worker_processing_failures_total{failure_type="no_free_executor",r
 gitlab_runner_worker_processing_failures_total{failure_type="other",runner="abc",runner_name="x"} 8
 gitlab_runner_worker_processing_failures_total{failure_type="job_failure",runner="abc",runner_name="x"} 9
 gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
+gitlab_runner_limit{runner="abc",runner_name="a",system_id="s"} 0
+gitlab_runner_limit{runner="def",system_id="s"} 5
 gitlab_runner_process_state_info{state="running"} 1
 gitlab_runner_version_info{name="gitlab-runner",revision="r1",version="19.2.0"} 1
 gitlab_runner_job_duration_seconds_bucket{mode="traditional",runner="abc",le="30"} 2
@@ -283,6 +301,9 @@ gitlab_runner_broken{
         assert_eq!(metrics.process_state.as_deref(), Some("running"));
         assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
+        let configured = |name: Option<&str>, limit| Configured { name: name.map(str::to_owned), limit };
+        let sections = [("abc", configured(Some("a"), 0)), ("def", configured(None, 5))];
+        assert_eq!(metrics.configured, sections.map(|(label, section)| (label.to_owned(), section)).into());
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
         assert_eq!(abc, Requests { accepted: 13, jobs: 3, ..prevented });
         assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (9, 7, 2));
