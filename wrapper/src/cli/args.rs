@@ -86,7 +86,6 @@ mod tests {
         cli::run_flags::WhenStopped,
         daemon::{
             health,
-            http::RemoteAccess,
             listen::{self, SocketAccess},
         },
         supervise::Policy,
@@ -127,10 +126,8 @@ mod tests {
                 run(&[flag, "--http-listen", "tcp://127.0.0.1:0", "--", "true"]).unwrap().settings();
             (settings.grpc_rules.beyond_loopback, settings.http.unwrap().remote)
         };
-        assert_eq!(allowed("--insecure-tcp-beyond-loopback"), (true, None));
-        assert_eq!(allowed("--insecure-http-beyond-loopback"), (false, Some(RemoteAccess::Metrics)));
-        assert_eq!(allowed("--insecure-http-beyond-loopback=all"), (false, Some(RemoteAccess::All)));
-        assert!(run(&["--insecure-http-beyond-loopback=none", "--", "true"]).is_err());
+        assert_eq!(allowed("--insecure-tcp-beyond-loopback"), (true, false));
+        assert_eq!(allowed("--insecure-http-beyond-loopback"), (false, true));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
         callback::{AllowedUrls, UrlPrefix},
         duration,
         health::{self, Level, Source},
-        http::{self, Label, RemoteAccess},
+        http::{self, Label},
         listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
         settings::Settings,
     },
@@ -45,12 +45,11 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
     pub http_listen: Option<Address>,
 
-    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only; with `=all` they have the same access
-    /// as local clients, without authentication.
-    #[arg(long, value_name = "WHAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "metrics")]
-    pub insecure_http_beyond_loopback: Option<RemoteAccess>,
+    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only, without authentication.
+    #[arg(long)]
+    pub insecure_http_beyond_loopback: bool,
 
-    /// Enable drain, cancel and start over HTTP. Every client that can connect can then use them.
+    /// Enable drains over HTTP, for clients on this host. Every process of the host can then drain the runner.
     #[arg(long)]
     pub http_allow_control: bool,
 
@@ -201,19 +200,6 @@ impl ValueEnum for Leftovers {
             Self::Report => PossibleValue::new("report")
                 .help("Log each process with PID, age and executable, and keep it running"),
             Self::Kill => PossibleValue::new("kill").help("Kill the processes"),
-        })
-    }
-}
-
-impl ValueEnum for RemoteAccess {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Metrics, Self::All]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Metrics => PossibleValue::new("metrics").help("Other hosts can read /metrics"),
-            Self::All => PossibleValue::new("all").help("Other hosts have the same access as local clients"),
         })
     }
 }

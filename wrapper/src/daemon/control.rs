@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use grit_proto::wrapper_v1::{self as v1, DrainRequest};
 use thiserror::Error;
 use tokio::{sync::watch::Receiver, time::timeout};
 use tracing::{error, info, warn};
@@ -10,12 +11,13 @@ use super::{
     access::Requester,
     audit::Change,
     callback::{AllowedUrls, CallbackRefused},
+    duration,
     health::{Health, Job, Prober},
     status::{JobList, Status},
 };
 use crate::supervise::{
     Answer, Handle, HandleError, Mode, Stop, StopId, Supervision,
-    callback::CallbackError,
+    callback::{Callback, CallbackError},
     process::{self, Launcher},
 };
 
@@ -119,15 +121,15 @@ impl Control {
         self.prober.jobs(self.supervision().state.child()?).await
     }
 
-    /// Starts a drain, and returns when it is in progress. `job_url` is `CI_JOB_URL` of a client that is a CI job, and empty for others.
+    /// Starts the drain of any API, and returns when it is in progress.
     pub(crate) async fn drain(
         &self,
-        stop: Stop,
-        job_url: String,
+        request: DrainRequest,
         requester: Requester,
     ) -> Result<Answer, ControlError> {
         let control = self.clone();
         detached(async move {
+            let stop = requested_stop(&request)?;
             if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
                 return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
             }
@@ -139,8 +141,8 @@ impl Control {
                 return Err(ControlError::invalid("reason", "expected at most 1000 characters"));
             }
             stop.callbacks.iter().try_for_each(|callback| control.callbacks.check(callback))?;
-            if !job_url.is_empty() {
-                control.refuse_self_drain(&job_url).await?;
+            if !request.job_url.is_empty() {
+                control.refuse_self_drain(&request.job_url).await?;
             }
             if stop.mode == Mode::Graceful {
                 control.refuse_launcher().await?;
@@ -209,6 +211,27 @@ impl Control {
             }
         }
     }
+}
+
+/// The stop that a request describes.
+fn requested_stop(request: &DrainRequest) -> Result<Stop, ControlError> {
+    let mode = match request.mode() {
+        v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
+        v1::Mode::Forceful => Mode::Forceful,
+    };
+    let deadline = request.deadline.map(|deadline| {
+        let deadline = Duration::try_from(deadline).map_err(|_| "expected a duration above 0");
+        deadline.and_then(duration::limit).map_err(|why| ControlError::invalid("deadline", why))
+    });
+    let callbacks = request.callback.as_ref();
+    let callbacks =
+        callbacks.map(|callback| Callback::list(&callback.url, &callback.method, &callback.headers));
+    Ok(Stop {
+        reason: Arc::from(request.reason.as_str()),
+        deadline: deadline.transpose()?.map(Stop::deadline_in),
+        callbacks: callbacks.transpose()?.unwrap_or_default(),
+        ..Stop::new(request.id.as_str(), mode)
+    })
 }
 
 /// Waits for changes of the status.

@@ -326,11 +326,7 @@ async fn serve_http(server: HttpServer, listener: Result<Listener, Unbound>) {
 }
 
 fn http_rules(settings: &http::Settings) -> Rules {
-    Rules {
-        beyond_loopback: settings.remote.is_some(),
-        allowed_by: settings.remote_allowed_by,
-        ..Rules::default()
-    }
+    Rules { beyond_loopback: settings.remote, allowed_by: settings.remote_allowed_by, ..Rules::default() }
 }
 
 fn exit_code(end: &End) -> u8 {

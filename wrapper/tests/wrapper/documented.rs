@@ -235,8 +235,6 @@ async fn documented_http_requests_work() {
         (&"deploy-7".into(), true),
         "{draining}"
     );
-    assert_eq!(json(posts.next().unwrap()).await["drain"], Value::Null, "it was cancelled");
-    assert_eq!(json(posts.next().unwrap()).await["state"], "running");
     assert_eq!(posts.next(), None);
     assert_eq!(wrapper.record(), "ready");
 }

@@ -1,9 +1,12 @@
 //! The service of upstream's wrapper, `gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper`.
 
-use grit_proto::runner_wrapper::{
-    CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
-    InitGracefulShutdownRequest, InitGracefulShutdownResponse, Status as RunnerStatus,
-    process_wrapper_server::ProcessWrapper,
+use grit_proto::{
+    runner_wrapper::{
+        CheckStatusRequest, CheckStatusResponse, InitForcefulShutdownRequest, InitForcefulShutdownResponse,
+        InitGracefulShutdownRequest, InitGracefulShutdownResponse, ShutdownCallback, Status as RunnerStatus,
+        process_wrapper_server::ProcessWrapper,
+    },
+    wrapper_v1::{Callback, DrainRequest, Mode},
 };
 use tonic::{Request, Response, Status};
 
@@ -11,10 +14,10 @@ use super::calls::Authorizer;
 use crate::{
     daemon::{
         access::{Requester, Rights},
-        control::{Control, ControlError},
+        control::Control,
         status,
     },
-    supervise::{Mode, State, Stop, StopId, callback::Callback},
+    supervise::{State, StopId},
 };
 
 /// The service of one runner.
@@ -54,11 +57,14 @@ impl Upstream {
     async fn drain(
         &self,
         mode: Mode,
-        callbacks: Vec<Callback>,
+        callback: Option<ShutdownCallback>,
         requester: Requester,
     ) -> Result<(i32, String), Status> {
-        let stop = Stop { callbacks, ..Stop::new(StopId::Upstream, mode) };
-        self.control.drain(stop, String::new(), requester).await?;
+        let callback =
+            callback.map(|ShutdownCallback { url, method, headers }| Callback { url, method, headers });
+        let id = StopId::Upstream.to_string();
+        let request = DrainRequest { id, mode: mode.into(), callback, ..DrainRequest::default() };
+        self.control.drain(request, requester).await?;
         Ok(self.current())
     }
 }
@@ -81,11 +87,8 @@ impl ProcessWrapper for Upstream {
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
         let (request, requester) = self.authorizer.open(Rights::Control, request)?;
         // Upstream's client always sends the message. An empty URL means "no callback".
-        let callbacks = request.shutdown_callback.map(|callback| {
-            Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
-        });
-        let callbacks = callbacks.transpose()?.unwrap_or_default();
-        let (status, failure_reason) = self.drain(Mode::Graceful, callbacks, requester).await?;
+        let callback = request.shutdown_callback;
+        let (status, failure_reason) = self.drain(Mode::Graceful, callback, requester).await?;
         Ok(Response::new(InitGracefulShutdownResponse { status, failure_reason }))
     }
 
@@ -96,7 +99,7 @@ impl ProcessWrapper for Upstream {
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
         let (InitForcefulShutdownRequest {}, requester) = self.authorizer.open(Rights::Control, request)?;
-        let (status, failure_reason) = self.drain(Mode::Forceful, Vec::new(), requester).await?;
+        let (status, failure_reason) = self.drain(Mode::Forceful, None, requester).await?;
         Ok(Response::new(InitForcefulShutdownResponse { status, failure_reason }))
     }
 }

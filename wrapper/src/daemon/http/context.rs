@@ -1,6 +1,6 @@
 //! What every request handler needs: the server's settings and parts, the client's address, and the forms of the responses.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
@@ -14,23 +14,19 @@ use crate::daemon::{access::Access, control::Control, counters::Counters, listen
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub address: Address,
-    /// What clients receive that do not connect through loopback. `None`: the address must be on loopback.
-    pub remote: Option<RemoteAccess>,
+    /// Whether other hosts may read the metrics. If not, the address must be on loopback.
+    pub remote: bool,
     /// The flag that sets `remote`.
     pub remote_allowed_by: &'static str,
-    /// Whether clients may drain, cancel and start.
+    /// Whether clients may drain.
     pub control: bool,
     /// The labels of `grit_wrapper_info`.
     pub labels: Vec<Label>,
 }
 
-/// The access of HTTP clients that do not connect through loopback.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteAccess {
-    Metrics,
-    /// The same as clients on loopback.
-    All,
-}
+/// Timeout for the head of a request, and for its body. Each fits one packet, so that idle connections cannot block others for long: two
+/// hundred slow clients delay a request by 3.5 s.
+pub(super) const RECEIVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The address of the client, among the extensions of its request.
 #[derive(Clone, Copy, Debug)]

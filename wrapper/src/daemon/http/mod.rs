@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | `GET /metrics` | the metrics, also while no runner is running |
 //! | `GET /status`, `GET /jobs` | the JSON output of the commands |
-//! | `POST /drain`, `/cancel`, `/start` | as the commands; only with `--http-allow-control` |
+//! | `POST /drain` | as the command; only with `--http-allow-control` |
 //!
 //! There is no authentication, so it is read-only by default, and clients on other hosts can read the metrics only. A web page in a
-//! browser on this host cannot send the POST requests: they are rejected with an `Origin` header, and without the content type
+//! browser on this host cannot send the POST request: it is rejected with an `Origin` header, and without the content type
 //! `application/json`.
 
 mod context;
@@ -33,10 +33,10 @@ use tokio::{
 use tower::ServiceExt;
 use tracing::{debug, warn};
 
-use self::context::{ClientAddress, error};
+use self::context::{ClientAddress, RECEIVE_LIMIT, error};
 pub(crate) use self::label::duplicate_name;
 pub use self::{
-    context::{HttpServer, RemoteAccess, Settings},
+    context::{HttpServer, Settings},
     label::Label,
 };
 use super::limits::{LogRateLimiter, uses_reserved_fd};
@@ -47,16 +47,6 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// Concurrent connections. Further connections wait, and use no file descriptor.
 const MAX_CONNECTIONS: usize = 32;
-
-/// Timeout for the headers of a request, which fit one packet, so that idle connections cannot block others for long.
-const HEAD_LIMIT: Duration = Duration::from_secs(2);
-
-/// The timeout while more than [`USUAL_CONNECTIONS`] connections are open. With it, two hundred slow clients delay a request by about a second, not by
-/// [`HEAD_LIMIT`] for each [`MAX_CONNECTIONS`] of them.
-const HEAD_LIMIT_UNDER_LOAD: Duration = Duration::from_millis(100);
-
-/// Usual maximum of concurrent connections.
-const USUAL_CONNECTIONS: usize = 8;
 
 /// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -85,8 +75,6 @@ impl HttpServer {
                     continue;
                 }
             };
-            let is_calm = MAX_CONNECTIONS - permits.available_permits() <= USUAL_CONNECTIONS;
-            let head_limit = if is_calm { HEAD_LIMIT } else { HEAD_LIMIT_UNDER_LOAD };
             let router = router.clone();
             tokio::spawn(async move {
                 let service = service_fn(|mut request: Request<Incoming>| {
@@ -96,7 +84,7 @@ impl HttpServer {
                 let connection = http1::Builder::new()
                     .keep_alive(false)
                     .timer(TokioTimer::new())
-                    .header_read_timeout(head_limit)
+                    .header_read_timeout(RECEIVE_LIMIT)
                     .serve_connection(TokioIo::new(stream), service);
                 match timeout(REQUEST_LIMIT, connection).await {
                     Ok(Ok(())) => {}
@@ -109,16 +97,14 @@ impl HttpServer {
     }
 
     fn router(self: Arc<Self>) -> Router {
-        let remote = self.settings.remote;
-        let only_metrics = move |request: axum::extract::Request, next: Next| async move {
+        let only_metrics = async |request: axum::extract::Request, next: Next| {
             let peer = request.extensions().get::<ClientAddress>();
-            if peer.is_some_and(|ClientAddress(peer)| is_allowed(peer.ip(), request.uri().path(), remote)) {
+            if peer.is_some_and(|ClientAddress(peer)| is_allowed(peer.ip(), request.uri().path())) {
                 return next.run(request).await;
             }
             error(
                 StatusCode::FORBIDDEN,
-                "other hosts can read /metrics only; start the wrapper with \
-                 --insecure-http-beyond-loopback=all to allow more",
+                "other hosts can read /metrics only; connect on this host, or by SSH",
             )
         };
         Router::new()
@@ -126,14 +112,9 @@ impl HttpServer {
             .route("/status", get(rest::status))
             .route("/jobs", get(rest::jobs))
             .route("/drain", post(rest::drain))
-            .route("/cancel", post(rest::cancel))
-            .route("/start", post(rest::start))
             .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
             .fallback(async || {
-                error(
-                    StatusCode::NOT_FOUND,
-                    "path not found; available: /metrics, /status, /jobs, /drain, /cancel and /start",
-                )
+                error(StatusCode::NOT_FOUND, "path not found; available: /metrics, /status, /jobs and /drain")
             })
             .layer(from_fn(only_metrics))
             .with_state(self)
@@ -141,8 +122,8 @@ impl HttpServer {
 }
 
 /// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
-fn is_allowed(client: IpAddr, path: &str, remote: Option<RemoteAccess>) -> bool {
-    client.to_canonical().is_loopback() || path == "/metrics" || remote == Some(RemoteAccess::All)
+fn is_allowed(client: IpAddr, path: &str) -> bool {
+    client.to_canonical().is_loopback() || path == "/metrics"
 }
 
 #[cfg(test)]
@@ -154,15 +135,13 @@ mod tests {
         for client in
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {
-            for path in ["/status", "/jobs", "/drain", "/cancel", "/start", "/", "/metrics/", "//metrics"] {
-                assert!(!is_allowed(client, path, Some(RemoteAccess::Metrics)), "{client} {path}");
-                assert!(!is_allowed(client, path, None), "{client} {path}");
-                assert!(is_allowed(client, path, Some(RemoteAccess::All)), "{client} {path}");
+            for path in ["/status", "/jobs", "/drain", "/", "/metrics/", "//metrics"] {
+                assert!(!is_allowed(client, path), "{client} {path}");
             }
-            assert!(is_allowed(client, "/metrics", Some(RemoteAccess::Metrics)));
+            assert!(is_allowed(client, "/metrics"));
         }
         for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
-            assert!(is_allowed(client, "/status", Some(RemoteAccess::Metrics)), "{client}");
+            assert!(is_allowed(client, "/status"), "{client}");
         }
     }
 }

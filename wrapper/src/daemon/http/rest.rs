@@ -1,20 +1,22 @@
-//! The REST API: the methods of `grit.wrapper.v1` in JSON.
+//! The REST API: methods of `grit.wrapper.v1` in JSON.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
-    body::{Bytes, to_bytes},
-    extract::{FromRequest, Request, State},
+    Extension,
+    body::to_bytes,
+    extract::{Request, State},
     http::{
-        HeaderName, StatusCode,
+        HeaderMap, HeaderName, StatusCode,
         header::{CONTENT_TYPE, ORIGIN},
     },
     response::{IntoResponse, Response},
 };
+use grit_proto::wrapper_v1::{Callback, DrainRequest, Mode};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::context::{ClientAddress, HttpServer, Json, error, json};
+use super::context::{ClientAddress, HttpServer, Json, RECEIVE_LIMIT, error, json};
 use crate::{
     daemon::{
         access::{Requester, Rights},
@@ -22,14 +24,11 @@ use crate::{
         duration,
         status::{self, Drained},
     },
-    supervise::{Answer, Mode, Stop, callback::Callback},
+    supervise::Answer,
 };
 
 /// The same limit as for gRPC requests.
 const MAX_BODY: usize = 64 * 1024;
-
-/// A client that sends its body slowly has a connection that others need.
-const BODY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Number of jobs that are not in the response to `GET /jobs`; omitted if it is 0.
 const LEFT_OUT: HeaderName = HeaderName::from_static("grit-jobs-left-out");
@@ -60,14 +59,6 @@ struct DrainCallback {
     headers: HashMap<String, String>,
 }
 
-/// The body of `POST /cancel`.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cancel {
-    #[serde(default)]
-    id: String,
-}
-
 pub(super) async fn status(State(server): State<Arc<HttpServer>>) -> Json {
     json(server.control.status().json())
 }
@@ -81,20 +72,24 @@ pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Respon
     Ok(response)
 }
 
-pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
-    let drain: Drain = post.parse()?;
-    let deadline = drain.deadline.as_deref().map(duration::parse_limit).transpose();
-    let deadline = deadline.map_err(|why| ControlError::invalid("deadline", why))?;
-    let callbacks = drain.callback.map(|callback| {
-        Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
-    });
-    let stop = Stop {
-        reason: Arc::from(drain.reason),
-        deadline: deadline.map(Stop::deadline_in),
-        callbacks: callbacks.transpose()?.unwrap_or_default(),
-        ..Stop::new(drain.id.as_str(), if drain.force { Mode::Forceful } else { Mode::Graceful })
+pub(super) async fn drain(
+    State(server): State<Arc<HttpServer>>,
+    Extension(ClientAddress(peer)): Extension<ClientAddress>,
+    request: Request,
+) -> Result<Json, Response> {
+    if let Some((status, why)) = refusal(&server, request.headers()) {
+        return Err(error(status, why));
+    }
+    let body = timeout(RECEIVE_LIMIT, to_bytes(request.into_body(), MAX_BODY)).await;
+    let body =
+        body.map_err(|_| error(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time"))?;
+    let too_large = "the request body is incomplete, or larger than 64 KiB";
+    let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
+    let answer = match parse(&body) {
+        Ok(drain) => server.control.drain(drain, Requester::Http(peer)).await,
+        Err(invalid) => Err(invalid),
     };
-    let answer = server.control.drain(stop, drain.job_url, post.requester).await?;
+    let answer = answer.map_err(ControlError::into_response)?;
     Ok(json(status::json(&Drained {
         status: server.control.status(),
         joined: answer != Answer::Done,
@@ -102,65 +97,46 @@ pub(super) async fn drain(State(server): State<Arc<HttpServer>>, post: Post) -> 
     })))
 }
 
-pub(super) async fn cancel(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
-    let cancel: Cancel = if post.body.is_empty() { Cancel::default() } else { post.parse()? };
-    server.control.cancel(&cancel.id, post.requester).await?;
-    Ok(json(server.control.status().json()))
-}
-
-pub(super) async fn start(State(server): State<Arc<HttpServer>>, post: Post) -> Result<Json, ControlError> {
-    server.control.start(post.requester).await?;
-    Ok(json(server.control.status().json()))
-}
-
-/// A request for a change, if this server accepts those.
-pub(super) struct Post {
-    body: Bytes,
-    requester: Requester,
-}
-
-impl FromRequest<Arc<HttpServer>> for Post {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, server: &Arc<HttpServer>) -> Result<Self, Response> {
-        let Some(ClientAddress(peer)) = request.extensions().get().copied() else {
-            return Err(error(StatusCode::INTERNAL_SERVER_ERROR, "the client's address is unknown"));
-        };
-        let kind = request.headers().get(CONTENT_TYPE);
-        if !server.settings.control {
-            return Err(error(
-                StatusCode::FORBIDDEN,
-                "this HTTP endpoint is read-only; start the wrapper with --http-allow-control",
-            ));
-        }
-        if request.headers().contains_key(ORIGIN) {
-            return Err(error(
-                StatusCode::FORBIDDEN,
-                "requests from web pages (with an Origin header) are not allowed",
-            ));
-        }
-        if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
-            return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"));
-        }
-        let rights = server.access.of_unknown_user();
-        if rights < Rights::Control {
-            server.counters.denied.add();
-            return Err(error(StatusCode::FORBIDDEN, rights.denial()));
-        }
-        let body = timeout(BODY_LIMIT, to_bytes(request.into_body(), MAX_BODY)).await;
-        let body =
-            body.map_err(|_| error(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in 2 s"))?;
-        let too_large = "the request body is incomplete, or larger than 64 KiB";
-        let body = body.map_err(|_| error(StatusCode::PAYLOAD_TOO_LARGE, too_large))?;
-        Ok(Self { body, requester: Requester::Http(peer) })
+/// Why this server does not accept a request for a change.
+fn refusal(server: &HttpServer, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+    if !server.settings.control {
+        let why = "this HTTP endpoint is read-only; start the wrapper with --http-allow-control";
+        return Some((StatusCode::FORBIDDEN, why));
     }
+    if headers.contains_key(ORIGIN) {
+        let why = "requests from web pages (with an Origin header) are not allowed";
+        return Some((StatusCode::FORBIDDEN, why));
+    }
+    if !headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, "expected content type application/json"));
+    }
+    let rights = server.access.of_unknown_user();
+    if rights < Rights::Control {
+        server.counters.denied.add();
+        return Some((StatusCode::FORBIDDEN, rights.denial()));
+    }
+    None
 }
 
-impl Post {
-    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
-        let invalid = |error: serde_json::Error| ControlError::invalid("request body", error.to_string());
-        serde_json::from_slice(&self.body).map_err(invalid)
-    }
+/// The request in the form of gRPC.
+fn parse(body: &[u8]) -> Result<DrainRequest, ControlError> {
+    let drain: Drain = serde_json::from_slice(body)
+        .map_err(|error| ControlError::invalid("request body", error.to_string()))?;
+    let deadline = drain.deadline.as_deref().map(duration::parse).transpose();
+    let deadline = deadline.map_err(|why| ControlError::invalid("deadline", why))?;
+    let deadline = deadline.map(prost_types::Duration::try_from).transpose();
+    let deadline = deadline.map_err(|why| ControlError::invalid("deadline", why.to_string()))?;
+    let mode = if drain.force { Mode::Forceful } else { Mode::Graceful };
+    let callback =
+        drain.callback.map(|DrainCallback { url, method, headers }| Callback { url, method, headers });
+    Ok(DrainRequest {
+        id: drain.id,
+        mode: mode.into(),
+        reason: drain.reason,
+        deadline,
+        callback,
+        job_url: drain.job_url,
+    })
 }
 
 /// The answer to a rejected request.

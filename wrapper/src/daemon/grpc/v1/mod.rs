@@ -2,8 +2,6 @@
 
 mod messages;
 
-use std::{sync::Arc, time::Duration};
-
 use futures::stream;
 use grit_proto::wrapper_v1::{
     self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest, Job,
@@ -13,12 +11,8 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::calls::Authorizer;
 use crate::{
-    daemon::{
-        access::Rights,
-        control::{Control, ControlError},
-        duration,
-    },
-    supervise::{Answer, Mode, Stop, callback::Callback},
+    daemon::{access::Rights, control::Control},
+    supervise::Answer,
 };
 
 /// The service of one runner.
@@ -66,24 +60,7 @@ impl Wrapper for WrapperV1 {
     /// Starts a drain, and returns when it is in progress.
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
         let (request, requester) = self.authorizer.open(Rights::Control, request)?;
-        let mode = match request.mode() {
-            v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
-            v1::Mode::Forceful => Mode::Forceful,
-        };
-        let deadline = request.deadline.map(|deadline| {
-            let deadline = Duration::try_from(deadline).map_err(|_| "expected a duration above 0");
-            deadline.and_then(duration::limit).map_err(|why| ControlError::invalid("deadline", why))
-        });
-        let callbacks = request.callback.map(|callback| {
-            Callback::list(&callback.url, &callback.method, &callback.headers).map_err(ControlError::from)
-        });
-        let stop = Stop {
-            reason: Arc::from(request.reason),
-            deadline: deadline.transpose()?.map(Stop::deadline_in),
-            callbacks: callbacks.transpose()?.unwrap_or_default(),
-            ..Stop::new(request.id.as_str(), mode)
-        };
-        let answer = self.control.drain(stop, request.job_url, requester).await?;
+        let answer = self.control.drain(request, requester).await?;
         let joined = answer != Answer::Done;
         let joined_id = answer.joined_id().unwrap_or_default();
         Ok(Response::new(DrainResponse { status: Some(self.status()), joined, joined_id }))
