@@ -253,7 +253,9 @@ async fn large_runner_is_probed_and_drained() {
     };
     let buckets: String = (0..160_000).map(bucket).collect();
     assert!(buckets.len() > 20_000_000, "{}", buckets.len());
-    runner.says("/metrics", 200, &(buckets + crate::health_levels::VERSION));
+    let limit = |at| format!("gitlab_runner_limit{{runner=\"{at:09}\",runner_name=\"number {at}\"}} 0\n");
+    let limits: String = (0..1000).map(limit).collect();
+    runner.says("/metrics", 200, &(buckets + &limits + crate::health_levels::VERSION));
     runner.says("/debug/jobs/list", 200, &(1..=5000).map(job).collect::<String>());
     let sections: String = (0..1000)
         .map(|at| {

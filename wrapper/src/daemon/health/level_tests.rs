@@ -15,7 +15,7 @@ fn config(names: &[&str]) -> RunnerConfig {
 
 /// The sections that the runner has configured: label and name.
 fn configured(sections: &[(&str, &str)]) -> BTreeMap<String, Configured> {
-    let configured = |name: &str| Configured { name: Some(name.to_owned()), limit: 0 };
+    let configured = |name: &str| Configured { name: Some(name.to_owned()), limit: 0, sections: 1 };
     sections.iter().map(|(label, name)| ((*label).to_owned(), configured(name))).collect()
 }
 

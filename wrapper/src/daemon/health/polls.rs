@@ -34,6 +34,8 @@ pub(super) struct Polls {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     name: Option<String>,
+    /// The number of sections with this label: they have one token.
+    sections: usize,
     requests: Requests,
     last: Last,
     /// Failed health checks before the last load of the configuration, which makes the runner try each section again.
@@ -114,6 +116,7 @@ impl Polls {
             let is_first = !self.seen.contains_key(label);
             let seen = self.seen.entry(label.clone()).or_default();
             seen.name = name.map(str::to_owned);
+            seen.sections = configured.map_or(1, |configured| configured.sections);
             seen.pause = (section.unhealthy_requests_limit, section.unhealthy_interval);
             seen.uses_router = section.uses_job_router;
             let before = seen.requests;
@@ -164,13 +167,13 @@ impl Polls {
 
     /// The number of sections in the metrics.
     pub(super) fn known(&self) -> usize {
-        self.seen.len()
+        self.seen.values().map(|seen| seen.sections).sum()
     }
 
     /// The number of sections that poll, of those in the configuration.
     pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
-        let polling = self.seen.values().filter(|seen| seen.fault(self.router).is_none()).count();
-        polling.min(config.sections.len())
+        let polling = self.seen.values().filter(|seen| seen.fault(self.router).is_none());
+        polling.map(|seen| seen.sections).sum::<usize>().min(config.sections.len())
     }
 
     /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
@@ -178,7 +181,7 @@ impl Polls {
         let is_rejected = |seen: &&Seen| {
             seen.last == Last::Rejected && seen.requests.accepted == 0 && seen.failures() >= seen.pause.0
         };
-        self.seen.values().filter(is_rejected).count()
+        self.seen.values().filter(is_rejected).map(|seen| seen.sections).sum()
     }
 }
 
@@ -343,7 +346,8 @@ mod tests {
         runner.metrics.jobs = Some(3);
         assert_eq!(runner.minutes_until_fault().await, 5);
         // The section has reached its own limit.
-        let limit = |limit| BTreeMap::from([("s0".to_owned(), Configured { name: None, limit })]);
+        let limit =
+            |limit| BTreeMap::from([("s0".to_owned(), Configured { name: None, limit, sections: 1 })]);
         runner.metrics.configured = limit(2);
         runner.requests().jobs = 2;
         busy(&mut runner).await;
@@ -383,5 +387,14 @@ mod tests {
         assert!(
             runner.probe().unwrap().starts_with("no job request has ended for 5m; its requests go through")
         );
+    }
+
+    #[test]
+    fn two_sections_with_one_token_count_twice() {
+        let (mut polls, mut metrics) = (Polls::default(), RunnerMetrics::default());
+        metrics.add_line("gitlab_runner_limit{runner=\"token\",runner_name=\"a\"} 0");
+        metrics.add_line("gitlab_runner_limit{runner=\"token\",runner_name=\"b\"} 0");
+        polls.update(&metrics, None);
+        assert_eq!(polls.known(), 2);
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Configured {
     pub(super) name: Option<String>,
     /// Maximum number of running jobs; 0 is no limit.
     pub(super) limit: u64,
+    /// The number of sections with this label: they have one token, and different names.
+    pub(super) sections: usize,
 }
 
 /// The runner's client of the job router.
@@ -142,7 +144,9 @@ impl RunnerMetrics {
             "gitlab_runner_limit" => {
                 let Some(section) = sample.label("runner") else { return };
                 let name = sample.label("runner_name");
-                self.configured.insert(section, Configured { name, limit: sample.count() });
+                let before = self.configured.remove(&section).map_or(0, |before| before.sections);
+                let configured = Configured { name, limit: sample.count(), sections: before + 1 };
+                self.configured.insert(section, configured);
             }
             "gitlab_runner_request_concurrency" => {
                 let Some(section) = sample.label("runner") else { return };
@@ -301,7 +305,8 @@ gitlab_runner_broken{
         assert_eq!(metrics.process_state.as_deref(), Some("running"));
         assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
-        let configured = |name: Option<&str>, limit| Configured { name: name.map(str::to_owned), limit };
+        let configured =
+            |name: Option<&str>, limit| Configured { name: name.map(str::to_owned), limit, sections: 1 };
         let sections = [("abc", configured(Some("a"), 0)), ("def", configured(None, 5))];
         assert_eq!(metrics.configured, sections.map(|(label, section)| (label.to_owned(), section)).into());
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
