@@ -184,8 +184,6 @@ mod tests {
             (&["--allow-read", "@no-such-group", "--", "x"], "--allow-read"),
             (&["--allow-callback", "ci.example", "--", "x"], "--allow-callback"),
             (&["--restart", "maybe", "--", "x"], "--restart"),
-            (&["--label", "shard", "--", "x"], "--label"),
-            (&["--label=shard=a", "--label=shard=b", "--", "x"], "--label: shard is set twice"),
             (&["--log-level", "loud", "--", "x"], "--log-level"),
             (&["--no-such-flag", "--", "x"], "--no-such-flag"),
             (&[], "COMMAND"),

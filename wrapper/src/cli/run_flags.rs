@@ -11,7 +11,7 @@ use crate::{
         callback::{AllowedUrls, UrlPrefix},
         duration,
         health::{self, Level, Source},
-        http::{self, Label},
+        http,
         listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
         settings::Settings,
     },
@@ -28,10 +28,6 @@ pub struct Run {
     /// Mode of the unix socket, in octal. Clients need write permission to connect.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
     pub socket_mode: u32,
-
-    /// Owner of the unix socket: user name or UID. Default: the wrapper's user.
-    #[arg(long, env = "GRIT_WRAPPER_SOCKET_OWNER", value_name = "USER")]
-    pub socket_owner: Option<String>,
 
     /// Group of the unix socket: group name or GID. Default: the wrapper's group.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
@@ -52,10 +48,6 @@ pub struct Run {
     /// Enable drains over HTTP, for clients on this host. Every process of the host can then drain the runner.
     #[arg(long)]
     pub http_allow_control: bool,
-
-    /// Label of the metric grit_wrapper_info, for example deployment_version=v2. Can be repeated.
-    #[arg(long, env = "GRIT_WRAPPER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
-    pub label: Vec<Label>,
 
     /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
     /// wrapper's user have access.
@@ -97,10 +89,6 @@ pub struct Run {
     /// Minimum uptime of a runner for the health level `process`. A runner with the level `polling` does not need it.
     #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "2s")]
     pub min_uptime: Duration,
-
-    /// Minimum number of `[[runners]]` sections for health level `ready`.
-    #[arg(long, env = "GRIT_WRAPPER_MIN_RUNNERS", value_name = "COUNT", default_value_t = 1)]
-    pub min_runners: usize,
 
     /// Interval between probes of a healthy runner; shorter while it starts or drains.
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
@@ -207,9 +195,6 @@ impl ValueEnum for Leftovers {
 impl Run {
     /// The checks that involve more than one value.
     pub(super) fn check(&self) -> Result<(), String> {
-        if let Some(name) = http::duplicate_name(&self.label) {
-            return Err(format!("--label: {name} is set twice"));
-        }
         match &self.http_listen {
             Some(Address::Unix(_)) => Err("--http-listen: expected tcp://host:port".to_owned()),
             Some(Address::Tcp(_)) | None => Ok(()),
@@ -226,11 +211,7 @@ impl Run {
             command: self.command.clone(),
             grpc_listen: self.grpc_listen.clone(),
             grpc_rules: Rules {
-                access: SocketAccess {
-                    mode: self.socket_mode,
-                    owner: self.socket_owner.clone(),
-                    group: self.socket_group.clone(),
-                },
+                access: SocketAccess { mode: self.socket_mode, group: self.socket_group.clone() },
                 beyond_loopback: self.insecure_tcp_beyond_loopback,
                 allowed_by: "--insecure-tcp-beyond-loopback",
             },
@@ -239,7 +220,6 @@ impl Run {
                 remote: self.insecure_http_beyond_loopback,
                 remote_allowed_by: "--insecure-http-beyond-loopback",
                 control: self.http_allow_control,
-                labels: self.label.clone(),
             }),
             access: Access::new(self.allow_control.clone(), self.allow_read.clone()),
             callbacks: AllowedUrls::new(self.allow_callback.clone()),
@@ -249,7 +229,6 @@ impl Run {
             health: health::Settings {
                 source,
                 min_uptime: self.min_uptime,
-                min_sections: self.min_runners,
                 interval: self.probe_interval.max(MIN_INTERVAL),
             },
             runner_listen_address,

@@ -315,7 +315,6 @@ mod tests {
         let settings = health::Settings {
             source,
             min_uptime: health::Settings::MIN_UPTIME,
-            min_sections: 1,
             interval: health::Settings::INTERVAL,
         };
         let (_publish, health) = watch::channel(Health::default());

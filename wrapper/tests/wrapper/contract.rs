@@ -67,7 +67,6 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let settings = health::Settings {
         source: Source::new(&[], |_| None),
         min_uptime: health::Settings::MIN_UPTIME,
-        min_sections: 1,
         interval: health::Settings::INTERVAL,
     };
     let (_, health) = tokio::sync::watch::channel(Health::default());

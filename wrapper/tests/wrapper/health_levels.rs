@@ -243,7 +243,7 @@ async fn runner_without_config_reaches_level_process() {
     assert_eq!(health.level_max(), Level::Working);
     drop(wrapper);
     let (wrapper, mut client) = watched(Some(&runner), Some("concurrent = 1\n"), &[]).await;
-    becomes(&mut client, Level::Process, "has 0 [[runners]] sections").await;
+    becomes(&mut client, Level::Process, "has no [[runners]] section").await;
     let (_wrapper, mut client) = watched(None, Some(CONFIG), &[]).await;
     let health = becomes(&mut client, Level::Process, "no HTTP server").await;
     assert_eq!(health.level_max(), Level::Process);

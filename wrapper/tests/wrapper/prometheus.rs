@@ -128,11 +128,10 @@ async fn checked_by_promtool(url: &str) {
 
 #[tokio::test]
 async fn prometheus_scrapes_before_during_and_after_drain() {
-    let (mut wrapper, url) = ready_with(&["--label=shard=blue"], &["--ignore-quit"]).await;
+    let (mut wrapper, url) = ready_with(&[], &["--ignore-quit"]).await;
     let prometheus = Prometheus::scraping(&wrapper, &url).await;
     prometheus.sees("grit_wrapper_runner_up", "1").await;
     prometheus.sees("grit_wrapper_runner_state{state=\"running\"}", "1").await;
-    prometheus.sees("grit_wrapper_info{shard=\"blue\"}", "1").await;
     checked_by_promtool(&url).await;
 
     wrapper.client().await.graceful().await;

@@ -39,26 +39,6 @@ async fn socket_mode_and_group_are_applied() {
 }
 
 #[tokio::test]
-async fn socket_owner_is_applied() {
-    let me = rustix::process::geteuid();
-    // Only root can change the owner of a file. Other users can only name themselves.
-    let owner = if me.is_root() { 4242 } else { me.as_raw() };
-    let flags = ["--socket-mode=0600".to_owned(), format!("--socket-owner={owner}")];
-    let wrapper = Start::new().flags(&flags.each_ref().map(String::as_str)).child(&[]);
-    let is_owned = async || match access(&wrapper).await {
-        (uid, _, 0o600) if uid == owner => Ok(()),
-        access => Err(access),
-    };
-    // The wrapper sets the owner last.
-    eventually("owner and mode are set", is_owned).await;
-
-    let mut unknown_owner = Start::new().flags(&["--socket-owner=no-such-user"]).child(&[]);
-    assert_eq!(unknown_owner.ended().await.code(), Some(125));
-    assert!(unknown_owner.read("log").contains("--socket-owner: user "), "{}", unknown_owner.read("log"));
-    assert!(!unknown_owner.path("w.sock").exists() && unknown_owner.record().is_empty());
-}
-
-#[tokio::test]
 async fn socket_of_killed_wrapper_is_replaced() {
     let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
     drop(wrapper.client().await);

@@ -96,11 +96,11 @@ fn has(page: &str, lines: &[&str]) {
 }
 
 #[tokio::test]
-async fn metrics_have_labels_refusals_and_callbacks() {
+async fn metrics_have_refusals_and_callbacks() {
     // No process listens there, and the wrapper retries.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let allow = format!("--allow-callback=http://{free}/");
-    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", "--label=shard=a\"b", &allow];
+    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0", &allow];
     let (wrapper, url) = ready(&lists).await;
     let log = wrapper.read("log");
     let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0") && !line.contains("HTTP")).unwrap();
@@ -114,7 +114,6 @@ async fn metrics_have_labels_refusals_and_callbacks() {
     has(
         &page,
         &[
-            "grit_wrapper_info{shard=\"a\\\"b\"} 1",
             "grit_wrapper_grpc_calls_denied_total 1",
             "grpc_server_handled_total{grpc_service=\"gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper\",grpc_method=\"InitGracefulShutdown\",grpc_code=\"PermissionDenied\"} 1",
             "grit_wrapper_callback_attempts_total{result=\"success\"} 0",

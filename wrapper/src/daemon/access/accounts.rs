@@ -43,14 +43,6 @@ impl FromStr for UserOrGroup {
     }
 }
 
-/// The UID of a user, by name or UID.
-pub(crate) fn user_id(user: &str) -> Result<u32, UnknownAccount> {
-    match user.parse()? {
-        UserOrGroup::User(uid) => Ok(uid),
-        UserOrGroup::Group { .. } => Err(UnknownAccount::User(user.to_owned())),
-    }
-}
-
 /// The GID of a group, by name or GID.
 pub(crate) fn group_id(group: &str) -> Result<u32, UnknownAccount> {
     match format!("@{group}").parse()? {

@@ -56,7 +56,6 @@ pub(super) struct Evidence<'a> {
     pub(super) restarted: bool,
     pub(super) restart_window: Duration,
     pub(super) config: Result<&'a RunnerConfig, &'a ConfigError>,
-    pub(super) min_sections: usize,
     /// Responses of the runner's HTTP server; `None` if the runner has none.
     pub(super) answers: Option<&'a Answers>,
     pub(super) polls: &'a Polls,
@@ -106,10 +105,10 @@ fn level_by_responses(evidence: &Evidence<'_>) -> (Level, Vec<String>) {
 
 /// The maximum level of this runner: `process` if it is configured without an HTTP server.
 ///
-/// If the configuration is missing or has too few sections, the maximum is `working`, so that the fault is visible.
+/// If the configuration is missing or has no section, the maximum is `working`, so that the fault is visible.
 pub(super) fn level_max(evidence: &Evidence<'_>) -> Level {
     let configured = match evidence.config {
-        Ok(config) => config.sections.len() >= evidence.min_sections,
+        Ok(config) => !config.sections.is_empty(),
         Err(error) => *error == ConfigError::RunSingle,
     };
     if configured && evidence.answers.is_none() { Level::Process } else { Level::Working }
@@ -145,11 +144,11 @@ fn ready_faults(evidence: &Evidence<'_>) -> Vec<String> {
                 return reasons;
             }
         }
-        Ok(config) if config.sections.len() < evidence.min_sections => reasons.push(format!(
-            "the runner's configuration has {} [[runners]] sections; --min-runners requires {}",
-            config.sections.len(),
-            evidence.min_sections
-        )),
+        Ok(config) if config.sections.is_empty() => {
+            reasons.push(
+                "the runner's configuration has no [[runners]] section, so it takes no jobs".to_owned(),
+            );
+        }
         Ok(_) => {}
     }
     let Some(answers) = evidence.answers else {
@@ -183,9 +182,6 @@ fn polling_faults(evidence: &Evidence<'_>) -> Vec<String> {
     let Ok(config) = evidence.config else {
         return vec!["the runner's configuration could not be read".to_owned()];
     };
-    if config.sections.is_empty() {
-        return vec!["the runner's configuration has no [[runners]] section, so it takes no jobs".to_owned()];
-    }
     // The runner asks for jobs of its sections in turn, and only while a slot is free. The jobs of one section can fill all slots before the
     // first request of another one: then the runner takes all jobs that it can.
     let jobs = evidence.answers.and_then(|answers| answers.metrics.jobs);

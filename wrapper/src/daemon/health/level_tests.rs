@@ -69,7 +69,6 @@ impl Case {
             suspended: self.suspended,
             restart_window: 60 * SECOND,
             config: self.config.as_ref(),
-            min_sections: 1,
             answers: self.answers.as_ref(),
             polls: &self.polls,
             succeeded: self.succeeded,
@@ -90,10 +89,10 @@ impl Case {
 }
 
 #[test]
-fn runner_without_section_is_at_most_ready() {
+fn runner_without_section_is_not_ready() {
     let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
-    let (level, reasons) = health_level(&Evidence { min_sections: 0, ..case.evidence() });
-    assert_eq!(level, Level::Ready);
+    let (level, reasons) = health_level(&case.evidence());
+    assert_eq!(level, Level::Process);
     assert_eq!(reasons, ["the runner's configuration has no [[runners]] section, so it takes no jobs"]);
 }
 
@@ -115,7 +114,7 @@ fn each_health_level_has_its_reason() {
     Case { restarted: true, uptime: Some(61 * SECOND), ..Case::healthy() }.is(Level::Polling, "");
     let missing = Err(ConfigError::Missing(PathBuf::from("/etc/x.toml")));
     Case { config: missing, ..Case::healthy() }.is(Level::Process, "does not exist");
-    Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has 0 [[runners]] sections");
+    Case { config: Ok(config(&[])), ..Case::healthy() }.is(Level::Process, "has no [[runners]] section");
     Case { answers: None, ..Case::healthy() }.is(Level::Process, "no HTTP server");
     let silent = Answers { fault: Some("connection failed".to_owned()), ..Answers::default() };
     Case { answers: Some(silent), ..Case::healthy() }.is(Level::Process, "connection failed");

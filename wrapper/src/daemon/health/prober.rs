@@ -186,7 +186,6 @@ impl Prober {
             restarted: supervision.restarted,
             restart_window: RESTART_WINDOW,
             config,
-            min_sections: self.settings.min_sections,
             answers: answers.as_ref(),
             polls: &memory.polls,
             succeeded: memory.succeeded,
@@ -350,8 +349,7 @@ mod tests {
         let runtime = runtime.enable_all().thread_stack_size(usize::MAX / 4).build().unwrap();
         let listen_address = Some("localhost:1".to_owned());
         let source = Source { config: "/nonexistent".into(), listen_address, is_single: false };
-        let settings =
-            Settings { source, min_uptime: Duration::ZERO, min_sections: 1, interval: Settings::INTERVAL };
+        let settings = Settings { source, min_uptime: Duration::ZERO, interval: Settings::INTERVAL };
         let child = ChildInfo { pid: std::process::id(), started: Instant::now() };
         let state = State::Running { child, reload: None };
         let supervision = Supervision { state, ..Supervision::default() };

@@ -9,8 +9,6 @@ pub struct Settings {
     pub source: Source,
     /// Minimum uptime of a healthy runner.
     pub min_uptime: Duration,
-    /// Minimum number of `[[runners]]` sections.
-    pub min_sections: usize,
     /// Interval between probes of a runner at its maximum level.
     pub interval: Duration,
 }

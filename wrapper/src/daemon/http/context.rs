@@ -7,7 +7,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::label::Label;
 use crate::daemon::{access::Access, control::Control, counters::Counters, listen::Address};
 
 /// The settings of the HTTP server.
@@ -20,8 +19,6 @@ pub struct Settings {
     pub remote_allowed_by: &'static str,
     /// Whether clients may drain.
     pub control: bool,
-    /// The labels of `grit_wrapper_info`.
-    pub labels: Vec<Label>,
 }
 
 /// Timeout for the head of a request, and for its body. Each fits one packet, so that idle connections cannot block others for long: two

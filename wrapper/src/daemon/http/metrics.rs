@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{extract, http::header::CONTENT_TYPE, response::IntoResponse};
 
-use super::{HttpServer, exposition::MetricsText, label::Label};
+use super::{HttpServer, exposition::MetricsText};
 use crate::{
     daemon::{
         counters::{CODES, CallbackResult, Counters, METHODS},
@@ -42,13 +42,13 @@ const CODE_NAMES: [&str; CODES] = [
 ];
 
 pub(super) async fn get(extract::State(server): extract::State<Arc<HttpServer>>) -> impl IntoResponse {
-    let page = page(&server.control.status(), &server.counters, &server.settings.labels);
+    let page = page(&server.control.status(), &server.counters);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-fn page(status: &Status, counters: &Counters, labels: &[Label]) -> String {
+fn page(status: &Status, counters: &Counters) -> String {
     let mut page = MetricsText::default();
-    about(&mut page, counters, labels);
+    about(&mut page, counters);
     runner(&mut page, status);
     exits(&mut page, status, counters);
     jobs(&mut page, status);
@@ -58,7 +58,7 @@ fn page(status: &Status, counters: &Counters, labels: &[Label]) -> String {
     page.into_text()
 }
 
-fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
+fn about(page: &mut MetricsText, counters: &Counters) {
     page.gauge("grit_wrapper_build_info", "Version of the wrapper, and commit of its source.");
     let version = ("version", env!("CARGO_PKG_VERSION"));
     let revision = ("revision", version::REVISION);
@@ -73,11 +73,6 @@ fn about(page: &mut MetricsText, counters: &Counters, labels: &[Label]) {
         "Log lines of the wrapper that were dropped because stderr was blocked.",
     );
     page.sample("grit_wrapper_log_lines_dropped_total", &[], logging::dropped());
-    if !labels.is_empty() {
-        page.gauge("grit_wrapper_info", "Labels set with --label; the value is always 1.");
-        let labels: Vec<_> = labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
-        page.sample("grit_wrapper_info", &labels, 1);
-    }
 }
 
 fn runner(page: &mut MetricsText, status: &Status) {

@@ -12,7 +12,6 @@
 
 mod context;
 mod exposition;
-mod label;
 mod metrics;
 mod rest;
 
@@ -34,11 +33,7 @@ use tower::ServiceExt;
 use tracing::{debug, warn};
 
 use self::context::{ClientAddress, RECEIVE_LIMIT, error};
-pub(crate) use self::label::duplicate_name;
-pub use self::{
-    context::{HttpServer, Settings},
-    label::Label,
-};
+pub use self::context::{HttpServer, Settings};
 use super::limits::{LogRateLimiter, uses_reserved_fd};
 use crate::supervise::log_key as key;
 

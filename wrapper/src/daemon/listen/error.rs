@@ -19,8 +19,6 @@ pub enum ListenError {
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
-    #[error("user {user:?} does not exist on this host")]
-    NoSuchUser { user: String },
     #[error("group {group:?} does not exist on this host")]
     NoSuchGroup { group: String },
     #[error(
@@ -47,12 +45,6 @@ pub enum ListenError {
 impl ListenError {
     /// The flag with the wrong value; `listen` is the flag with the address.
     pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
-        if matches!(self, Self::NoSuchUser { .. }) {
-            "--socket-owner"
-        } else if matches!(self, Self::NoSuchGroup { .. }) {
-            "--socket-group"
-        } else {
-            listen
-        }
+        if matches!(self, Self::NoSuchGroup { .. }) { "--socket-group" } else { listen }
     }
 }

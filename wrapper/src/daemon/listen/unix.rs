@@ -40,8 +40,6 @@ const BACKLOG: i32 = 128;
 pub struct SocketAccess {
     /// Permission bits; clients need write permission to connect.
     pub mode: u32,
-    /// Name or UID of the socket's owner. Default: the wrapper's user.
-    pub owner: Option<String>,
     /// Name or GID of the socket's group. Default: the wrapper's group.
     pub group: Option<String>,
 }
@@ -53,7 +51,7 @@ impl SocketAccess {
 
 impl Default for SocketAccess {
     fn default() -> Self {
-        Self { mode: Self::DEFAULT_MODE, owner: None, group: None }
+        Self { mode: Self::DEFAULT_MODE, group: None }
     }
 }
 
@@ -101,7 +99,6 @@ pub(super) async fn bind(
     if path.as_os_str().len() > MAX_PATH {
         return Err(ListenError::TooLong { address: address.clone() });
     }
-    let owner = access.owner.as_deref().map(user_id).transpose()?;
     let group = access.group.as_deref().map(group_id).transpose()?;
     folder::check(path).map_err(io(address, "use the socket's directory"))?;
     if let Attempt::Taken(holder) = lock_wait::take(|| clear(address, path)).await? {
@@ -111,19 +108,16 @@ pub(super) async fn bind(
     let listener = UnixListener::from_std(bound).map_err(io(address, "listen"))?;
     let file = identity(path).map_err(io(address, "inspect the new socket"))?;
     let socket = UnixSocket { listener, path: path.to_owned(), file: Some(file) };
-    // The group before the mode, because chown can clear mode bits; the owner last, because the mode of another user's file cannot be set.
+    // The group before the mode, because chown can clear mode bits.
     if group.is_some() {
         chown(path, None, group).map_err(io(address, "set --socket-group"))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(access.mode))
         .map_err(io(address, "set --socket-mode"))?;
-    if owner.is_some() {
-        chown(path, owner, None).map_err(io(address, "set --socket-owner"))?;
-    }
     Ok(socket)
 }
 
-/// Creates a listener with mode 0000, so that no client can connect before owner and mode are set.
+/// Creates a listener with mode 0000, so that no client can connect before group and mode are set.
 ///
 /// On Linux the path gets the mode that the socket has at bind (a test below checks this). A umask would apply to the whole process.
 fn listen(path: &Path) -> io::Result<StdListener> {
@@ -142,10 +136,6 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 fn io(address: &Address, what: &'static str) -> impl FnOnce(io::Error) -> ListenError {
     let address = address.clone();
     move |source| ListenError::Io { address, what, source }
-}
-
-fn user_id(user: &str) -> Result<u32, ListenError> {
-    access::user_id(user).map_err(|_| ListenError::NoSuchUser { user: user.to_owned() })
 }
 
 fn group_id(group: &str) -> Result<u32, ListenError> {

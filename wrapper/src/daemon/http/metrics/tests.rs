@@ -18,7 +18,7 @@ pub(super) const PREFIXES: [&str; 3] = ["grit_wrapper_", "grpc_server_", "proces
 pub(super) fn render(state: State, health: &Health) -> String {
     let health = &Health { child: state.child(), ..health.clone() };
     let supervision = Supervision { state, ..Supervision::default() };
-    page(&Status::new(&supervision, health), &Counters::default(), &["shard=blue".parse().unwrap()])
+    page(&Status::new(&supervision, health), &Counters::default())
 }
 
 fn child() -> ChildInfo {
@@ -118,7 +118,7 @@ fn counters_are_exported() {
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied.add();
     counters.attempts[CallbackResult::Failure as usize].add();
-    let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters, &[]);
+    let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
         "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"} 1",
@@ -134,7 +134,6 @@ fn counters_are_exported() {
     ] {
         assert!(page.contains(&format!("{line}\n")), "{line}: {page}");
     }
-    assert!(!page.contains("grit_wrapper_info"), "there are no labels");
 }
 
 #[test]
