@@ -1,5 +1,4 @@
-//! What every call passes: a layer that counts it by its status code and marks its connection as active, and the check of the
-//! client's rights.
+//! What every call passes: a layer that counts it by its status code, and the check of the client's rights.
 
 use std::{
     pin::Pin,
@@ -7,13 +6,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use http_body_util::BodyExt;
 use hyper::http::{Request, Response};
 use tonic::{Status, body::Body};
 use tower::Service;
 use tracing::warn;
 
-use super::{connection::Client, connection_limits::WatchLimit};
 use crate::{
     daemon::{
         access::{Access, Requester, Rights},
@@ -23,17 +20,14 @@ use crate::{
     supervise::log_key as key,
 };
 
-/// Methods whose calls last until the client cancels them: `Watch` of `grit.wrapper.v1` and of gRPC's health service, and reflection.
-const WATCHES: [&str; 2] = ["/Watch", "/ServerReflectionInfo"];
-
-/// A call is open from its request to the end of its response, which takes days for a watch. It is counted once, when its response begins.
+/// A call is counted once, when its response begins.
 #[derive(Clone, Debug)]
-pub(super) struct TrackCalls<S> {
+pub(super) struct CountCalls<S> {
     pub(super) inner: S,
     pub(super) counters: Arc<Counters>,
 }
 
-impl<S> Service<Request<Body>> for TrackCalls<S>
+impl<S> Service<Request<Body>> for CountCalls<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -48,34 +42,16 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path().to_owned();
-        let is_watch = WATCHES.iter().any(|method| path.ends_with(method));
-        let client = request.extensions().get::<Client>();
-        let call = client.map(|client| client.connection.begin_call(is_watch)).transpose();
-        let begun = call.map(|call| (call, self.inner.call(request)));
+        let response = self.inner.call(request);
         let counters = Arc::clone(&self.counters);
         Box::pin(async move {
-            let (call, response) = match begun {
-                Ok((call, response)) => (call, response.await?),
-                Err(limit) => (None, too_many_watches(&limit).into_http()),
-            };
+            let response = response.await?;
             // The head of a response has the status of a failed call only.
             let status = Status::from_header_map(response.headers());
             counters.answered(&path, status.map_or(tonic::Code::Ok, |status| status.code()));
-            Ok(response.map(|body| {
-                Body::new(body.map_frame(move |frame| {
-                    let _open = &call;
-                    frame
-                }))
-            }))
+            Ok(response)
         })
     }
-}
-
-fn too_many_watches(WatchLimit(limit): &WatchLimit) -> Status {
-    Status::resource_exhausted(format!(
-        "this user has reached its limit of {limit} connections with open Watch calls; the remaining connections are reserved for short \
-         calls. Cancel some of the waits; the operations that they wait for continue"
-    ))
 }
 
 /// Denials that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
@@ -101,8 +77,7 @@ impl Authorizer {
         needed: Rights,
         request: tonic::Request<T>,
     ) -> Result<(T, Requester), Status> {
-        let client = request.extensions().get::<Client>();
-        let requester = client.map(|client| client.requester);
+        let requester = request.extensions().get::<Requester>().copied();
         let requester = requester.ok_or_else(|| Status::internal("the client of the request is unknown"))?;
         let rights = self.access.of(requester);
         if rights < needed {

@@ -1,11 +1,9 @@
-//! gRPC connections: accepts them within the limits of their listener, and closes those whose peer is silent for too long, or whose slot is
-//! needed (see [`super::connection_limits`]).
+//! gRPC connections: accepts them within the limits of their listener, and closes those whose peer sends nothing.
 //!
-//! HTTP/2 keepalive does not cover silence: it starts after the peer's first bytes.
+//! HTTP/2 keepalive ends a connection whose peer does not respond. It starts after the peer's first bytes, which have a time limit here.
 
 use std::{
     io,
-    os::fd::AsFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -16,25 +14,29 @@ use futures::stream::{self, Stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::{Instant, Sleep, sleep},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
 };
-use tokio_util::{either::Either, sync::WaitForCancellationFutureOwned};
+use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use super::{
-    authority::AnyAuthority,
-    connection_limits::{ConnectionId, Connections, Peer, Slot},
-};
+use super::authority::AnyAuthority;
 use crate::{
     daemon::{
         access::{self, Requester},
         counters::Counters,
-        limits::{LogRateLimiter, uses_reserved_fd},
+        limits::LogRateLimiter,
         listen::Listener,
     },
     supervise::log_key as key,
 };
+
+/// Open connections of one listener; a deployment needs one.
+const MAX_CONNECTIONS: usize = 48;
+
+/// Further connections of root and of the wrapper's user, whom no other user can lock out.
+const MAX_PRIVILEGED: usize = 16;
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -44,9 +46,6 @@ const FIRST_BYTE_LIMIT: Duration = Duration::from_secs(30);
 
 /// An idle connection gets an HTTP/2 ping this often.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The time for each further byte.
-const SILENCE_LIMIT: Duration = Duration::from_secs(2 * KEEPALIVE.as_secs());
 
 type Socket = Either<UnixStream, TcpStream>;
 
@@ -58,7 +57,8 @@ pub(super) fn incoming(
     let acceptor = Acceptor {
         listener,
         counters,
-        open: Connections::default(),
+        free: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        privileged: Arc::new(Semaphore::new(MAX_PRIVILEGED)),
         rejections: LogRateLimiter::per_minute(1),
         failures: LogRateLimiter::per_minute(1),
     };
@@ -69,7 +69,8 @@ pub(super) fn incoming(
 struct Acceptor {
     listener: Listener,
     counters: Arc<Counters>,
-    open: Connections,
+    free: Arc<Semaphore>,
+    privileged: Arc<Semaphore>,
     rejections: LogRateLimiter,
     failures: LogRateLimiter,
 }
@@ -77,37 +78,30 @@ struct Acceptor {
 impl Acceptor {
     async fn next(&mut self) -> Connection<Socket> {
         loop {
-            let (socket, requester) = match self.accept().await {
-                Ok(accepted) => accepted,
+            match self.accept().await {
+                Ok((socket, requester)) => {
+                    if let Some(permit) = self.permit(requester) {
+                        return Connection::new(socket, permit, requester);
+                    }
+                    self.counters.rejected_connections.add();
+                    if self.rejections.allow_log() {
+                        warn!({ key::PEER } = %requester, "connection rejected: too many connections are open");
+                    }
+                }
                 Err(error) => {
                     if self.failures.allow_log() {
                         warn!({ key::ERROR } = %error, "cannot accept a gRPC connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
-                    continue;
                 }
-            };
-            let peer = match requester {
-                Requester::Unix { uid, .. } if access::is_privileged(uid) => Peer::Privileged,
-                Requester::Unix { uid, .. } => Peer::User(uid),
-                _ => Peer::Unknown,
-            };
-            let descriptor = match &socket {
-                Either::Left(socket) => socket.as_fd(),
-                Either::Right(socket) => socket.as_fd(),
-            };
-            let reason = if uses_reserved_fd(&descriptor) {
-                "file descriptors nearly exhausted (LimitNOFILE)"
-            } else if let Some(slot) = self.open.open(peer) {
-                return Connection::new(socket, slot, requester);
-            } else {
-                "connection limit of this user reached"
-            };
-            self.counters.rejected_connections.add();
-            if self.rejections.allow_log() {
-                warn!({ key::PEER } = ?peer, { key::REASON } = reason, "connection rejected");
             }
         }
+    }
+
+    fn permit(&self, requester: Requester) -> Option<OwnedSemaphorePermit> {
+        let is_privileged = matches!(requester, Requester::Unix { uid, .. } if access::is_privileged(uid));
+        let free = Arc::clone(&self.free).try_acquire_owned().ok();
+        free.or_else(|| Arc::clone(&self.privileged).try_acquire_owned().ok().filter(|_| is_privileged))
     }
 
     async fn accept(&mut self) -> io::Result<(Socket, Requester)> {
@@ -127,41 +121,34 @@ impl Acceptor {
     }
 }
 
-/// The client of a connection, among the extensions of each of its requests.
-#[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) requester: Requester,
-    pub(super) connection: ConnectionId,
-}
-
 #[derive(Debug)]
 pub(super) struct Connection<S> {
     stream: S,
-    client: Client,
+    requester: Requester,
     authority: AnyAuthority,
-    silence: Pin<Box<Sleep>>,
-    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
-    _slot: Slot,
+    /// The time for the first byte, until it has arrived.
+    silence: Option<Pin<Box<Sleep>>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<S> Connection<S> {
-    fn new(stream: S, slot: Slot, requester: Requester) -> Self {
+    fn new(stream: S, permit: OwnedSemaphorePermit, requester: Requester) -> Self {
         Self {
             stream,
-            client: Client { requester, connection: slot.id.clone() },
+            requester,
             authority: AnyAuthority::default(),
-            silence: Box::pin(sleep(FIRST_BYTE_LIMIT)),
-            evicted: Box::pin(slot.evicted.clone().cancelled_owned()),
-            _slot: slot,
+            silence: Some(Box::pin(sleep(FIRST_BYTE_LIMIT))),
+            _permit: permit,
         }
     }
 }
 
 impl<S> Connected for Connection<S> {
-    type ConnectInfo = Client;
+    /// The client of a connection, among the extensions of each of its requests.
+    type ConnectInfo = Requester;
 
-    fn connect_info(&self) -> Client {
-        self.client.clone()
+    fn connect_info(&self) -> Requester {
+        self.requester
     }
 }
 
@@ -171,19 +158,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.evicted.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
         let this = &mut *self;
         match this.authority.poll_read(&mut this.stream, cx, buf) {
             Poll::Ready(read) => {
-                this.silence.as_mut().reset(Instant::now() + SILENCE_LIMIT);
+                this.silence = None;
                 Poll::Ready(read)
             }
-            Poll::Pending => {
-                ready!(this.silence.as_mut().poll(cx));
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
+            Poll::Pending => match &mut this.silence {
+                Some(silence) => {
+                    ready!(silence.as_mut().poll(cx));
+                    Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+                }
+                None => Poll::Pending,
+            },
         }
     }
 }
@@ -217,60 +204,31 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 #[cfg(test)]
 mod tests {
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-        time::advance,
+        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        time::{Instant, advance, timeout},
     };
 
     use super::*;
-    use crate::daemon::grpc::connection_limits::{Call, MAX_CONNECTIONS};
-
-    /// A peer and its connection. All other connections are open, and have open calls.
-    fn last(open: &Connections) -> (DuplexStream, Connection<DuplexStream>, Vec<(Call, Slot)>) {
-        let others = (1..MAX_CONNECTIONS).map(|_| {
-            let slot = open.open(Peer::Unknown).unwrap();
-            (slot.id.begin_call(false).unwrap(), slot)
-        });
-        let others: Vec<_> = others.collect();
-        let (peer, stream) = duplex(64);
-        let connection =
-            Connection::new(stream, open.open(Peer::Unknown).unwrap(), Requester::Signal("none"));
-        assert!(open.open(Peer::Unknown).is_none());
-        (peer, connection, others)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silent_connection_times_out_and_frees_its_slot() {
-        let open = Connections::default();
-        let (mut peer, mut connection, _others) = last(&open);
-        let begin = Instant::now();
-        // Each byte restarts the time.
-        advance(FIRST_BYTE_LIMIT - Duration::from_secs(1)).await;
-        peer.write_all(b"x").await.unwrap();
-        assert_eq!(connection.read_u8().await.unwrap(), b'x');
-        let error = connection.read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(begin.elapsed() >= FIRST_BYTE_LIMIT - Duration::from_secs(1) + SILENCE_LIMIT);
-        drop(connection);
-        assert!(open.open(Peer::Unknown).is_some());
-    }
 
     #[tokio::test(start_paused = true)]
     async fn connection_without_first_byte_times_out() {
-        let (_peer, mut connection, _others) = last(&Connections::default());
+        let places = Arc::new(Semaphore::new(1));
+        let permit = || Arc::clone(&places).try_acquire_owned();
+        let (_peer, stream) = duplex(64);
+        let mut connection = Connection::new(stream, permit().unwrap(), Requester::Signal("none"));
         let begin = Instant::now();
-        assert!(connection.read_u8().await.is_err());
-        assert!(begin.elapsed() >= FIRST_BYTE_LIMIT && begin.elapsed() < SILENCE_LIMIT);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn idle_connection_closes_when_slot_is_needed() {
-        let open = Connections::default();
-        let (mut peer, mut connection, _others) = last(&open);
-        peer.write_all(b"xy").await.unwrap();
-        assert_eq!(connection.read_u8().await.unwrap(), b'x');
-        advance(FIRST_BYTE_LIMIT / 2).await;
-        assert!(open.open(Peer::Unknown).is_some());
         let error = connection.read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= FIRST_BYTE_LIMIT && begin.elapsed() < 2 * FIRST_BYTE_LIMIT);
+        assert!(permit().is_err());
+        drop(connection);
+
+        let (mut peer, stream) = duplex(64);
+        let mut connection = Connection::new(stream, permit().unwrap(), Requester::Signal("none"));
+        advance(FIRST_BYTE_LIMIT - Duration::from_secs(1)).await;
+        peer.write_all(b"x").await.unwrap();
+        assert_eq!(connection.read_u8().await.unwrap(), b'x');
+        // From now on, the keepalive of HTTP/2 ends a connection whose peer does not respond.
+        timeout(10 * FIRST_BYTE_LIMIT, connection.read_u8()).await.unwrap_err();
     }
 }

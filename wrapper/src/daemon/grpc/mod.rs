@@ -3,7 +3,6 @@
 mod authority;
 mod calls;
 mod connection;
-mod connection_limits;
 mod errors;
 mod reflection;
 mod server;

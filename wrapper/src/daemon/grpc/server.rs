@@ -23,7 +23,7 @@ use tonic_health::{
 use tower::layer::layer_fn;
 
 use super::{
-    calls::TrackCalls,
+    calls::CountCalls,
     connection::{KEEPALIVE, incoming},
     reflection::{Older, Reflection},
     upstream::Upstream,
@@ -83,7 +83,7 @@ pub async fn serve(
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .layer(layer_fn(|inner| TrackCalls { inner, counters: Arc::clone(&counters) }))
+        .layer(layer_fn(|inner| CountCalls { inner, counters: Arc::clone(&counters) }))
         .add_routes(routes(services.clone(), health))
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {

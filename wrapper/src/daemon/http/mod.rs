@@ -34,7 +34,7 @@ use tracing::{debug, warn};
 
 use self::context::{ClientAddress, RECEIVE_LIMIT, error};
 pub use self::context::{HttpServer, Settings};
-use super::limits::{LogRateLimiter, uses_reserved_fd};
+use super::limits::LogRateLimiter;
 use crate::supervise::log_key as key;
 
 /// Timeout for a request and its response. Each request uses a separate connection.
@@ -55,12 +55,6 @@ impl HttpServer {
         // The semaphore is never closed.
         while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
-                Ok((stream, _)) if uses_reserved_fd(&stream) => {
-                    if failures.allow_log() {
-                        warn!("HTTP connection rejected: file descriptors nearly exhausted (LimitNOFILE)");
-                    }
-                    continue;
-                }
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if failures.allow_log() {
