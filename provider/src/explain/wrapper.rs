@@ -42,7 +42,7 @@ pub(super) fn closed(route: &Route) -> Explained {
         format!("{}, but the wrapper at {} closed the connection.", login_succeeded(route), route.wrapper),
         match route.wrapper {
             WrapperAddress::Unix(_) => {
-                "The wrapper exited or restarted, or this user has reached its connection limit. Check the log of the wrapper on the host."
+                "The wrapper exited or restarted, or all its connections are in use. Check the log of the wrapper on the host."
             }
             WrapperAddress::Tcp(_) => {
                 "The wrapper exited or restarted, or this is an address of its HTTP server (`--http-listen`) instead of gRPC (`--grpc-listen`). Check \

@@ -198,9 +198,9 @@ impl ConnectError {
                  wrapper's host, or through a tunnel."
             }
             Self::Closed => {
-                "Possible causes: this user has reached its connection limit (16 on a unix socket; 64 for \
-                 root, for the wrapper's user and for TCP; see the wrapper's log); the wrapper was just \
-                 killed; or the address belongs to --http-listen or to another program."
+                "Possible causes: all connections of this address are in use (48, and 16 more for root and \
+                 the wrapper's user; see the wrapper's log); the wrapper was just killed; or the address \
+                 belongs to --http-listen or to another program."
             }
             Self::NotGrpc => {
                 "The address may belong to --http-listen (metrics and REST) or to another program. Set \
