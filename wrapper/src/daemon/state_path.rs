@@ -5,6 +5,7 @@ use std::{env, path::PathBuf};
 use tracing::warn;
 
 use super::listen::{Address, Listener, Source};
+use crate::supervise::record::folder::beside;
 
 /// The directory of systemd's `RuntimeDirectory=`; several are separated by colons.
 const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
@@ -20,9 +21,7 @@ pub(super) fn default_state_file(listen: &[Source], passed: &[Listener]) -> Opti
         Source::Address(Address::Tcp(_)) | Source::InheritedSockets(_) => None,
     });
     if let Some(socket) = unix.or_else(|| passed.iter().find_map(Listener::path)) {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".state");
-        return Some(path.into());
+        return Some(beside(socket, ".state"));
     }
     let folder = env::var_os(RUNTIME_DIRECTORY).and_then(|value| env::split_paths(&value).next());
     let folder = folder.filter(|folder| folder.is_absolute());

@@ -32,7 +32,7 @@ pub(super) struct RunnerMetrics {
 pub(super) struct Configured {
     /// Older runners do not report it.
     pub(super) name: Option<String>,
-    /// Maximum number of running jobs; 0 is no limit.
+    /// Maximum number of running jobs; 0 means unlimited.
     pub(super) limit: u64,
     /// The number of sections with this label: they have one token, and different names.
     pub(super) sections: usize,

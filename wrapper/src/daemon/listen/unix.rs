@@ -75,7 +75,7 @@ impl UnixSocket {
     }
 
     /// The next connection.
-    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().await.map(|(stream, _)| stream)
     }
 }

@@ -1,7 +1,6 @@
 //! The file of the record, and its lock.
 
 use std::{
-    ffi::OsStr,
     fs::{self, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -11,7 +10,7 @@ use thiserror::Error;
 use tracing::warn;
 
 use super::{
-    folder,
+    folder::{self, beside},
     format::{self, Saved, Unreadable},
     lock::{self, Lock},
 };
@@ -141,13 +140,6 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 fn has_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
-}
-
-/// The path with this suffix.
-fn beside(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(suffix);
-    PathBuf::from(path)
 }
 
 #[cfg(test)]

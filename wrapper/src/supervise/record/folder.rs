@@ -8,7 +8,7 @@ use std::{
     fs::{self, File, Metadata, OpenOptions},
     io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::{fs::OFlags, io::Errno, process::geteuid};
@@ -23,25 +23,9 @@ pub(crate) fn check(file: &Path) -> io::Result<()> {
         Some(folder) => folder,
         None => return Err(io::ErrorKind::IsADirectory.into()),
     };
-    let found = fs::metadata(path)?;
     let hint = "use a directory that only root and the wrapper's user can write to, for example below /run";
-    if !is_trusted(&found) {
-        let uid = found.uid();
-        return Err(denied(
-            path,
-            format_args!("is owned by user {uid}, who could replace its files: {hint}"),
-        ));
-    }
-    let mode = found.mode() & 0o7777;
-    if mode & OTHERS_WRITE != 0 {
-        return Err(denied(
-            path,
-            format_args!(
-                "has mode {mode:04o}, so other users could replace its files: run chmod go-w, or {hint}"
-            ),
-        ));
-    }
-    Ok(())
+    let by_mode = format!("run chmod go-w, or {hint}");
+    refuse_others(path, &fs::metadata(path)?, "replace its files", [hint, &by_mode])
 }
 
 /// Opens a file, without following links, that no other user can have written.
@@ -59,30 +43,37 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         _ => error,
     })?;
     let found = file.metadata()?;
-    let (uid, mode) = (found.uid(), found.mode() & 0o7777);
     if !found.is_file() {
         return Err(denied(path, "is not a regular file: remove it"));
     }
-    if !is_trusted(&found) {
-        return Err(denied(
-            path,
-            format_args!("is owned by user {uid}, who could have changed it: remove it"),
-        ));
-    }
-    if mode & OTHERS_WRITE != 0 {
-        return Err(denied(
-            path,
-            format_args!(
-                "has mode {mode:04o}, so other users could have changed it: check its content, then run chmod 0600 \
-                 or remove it"
-            ),
-        ));
-    }
+    let by_mode = "check its content, then run chmod 0600 or remove it";
+    refuse_others(path, &found, "have changed it", ["remove it", by_mode])?;
     Ok(file)
 }
 
-fn is_trusted(found: &Metadata) -> bool {
-    found.uid() == 0 || found.uid() == geteuid().as_raw()
+/// Fails if a user other than root and the wrapper's user could do this. The next steps are those for the owner, and for the mode.
+fn refuse_others(
+    path: &Path,
+    found: &Metadata,
+    danger: &str,
+    [by_owner, by_mode]: [&str; 2],
+) -> io::Result<()> {
+    let (uid, mode) = (found.uid(), found.mode() & 0o7777);
+    if uid != 0 && uid != geteuid().as_raw() {
+        return Err(denied(path, format_args!("is owned by user {uid}, who could {danger}: {by_owner}")));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        let why = format_args!("has mode {mode:04o}, so other users could {danger}: {by_mode}");
+        return Err(denied(path, why));
+    }
+    Ok(())
+}
+
+/// The file beside this one, whose name has this at its end.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    PathBuf::from(path)
 }
 
 fn denied(path: &Path, why: impl fmt::Display) -> io::Error {
