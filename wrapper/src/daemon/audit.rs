@@ -27,19 +27,21 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// A drain that starts.
+    pub(crate) fn of(action: &'static str) -> Self {
+        Self { action, outcome: "started", ..Self::default() }
+    }
+
+    /// A drain that is requested now. The checks before its start can take longer than a second, which is not part of its deadline.
     pub(crate) fn drain(stop: &'a Stop) -> Self {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         Self {
-            action: "drain",
-            outcome: "started",
             mode: Some(stop.mode.name()),
             id: Some(stop.id.as_str()),
             reason: Some(&stop.reason),
-            // Rounded, because some of the time has passed since the request.
+            // Rounded, because some microseconds have passed since the request.
             deadline_seconds: stop.deadline.map(|deadline| (left(deadline) + HALF_A_SECOND).as_secs()),
             callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
-            ..Self::default()
+            ..Self::of("drain")
         }
     }
 

@@ -129,7 +129,8 @@ impl Control {
     ) -> Result<Answer, ControlError> {
         let control = self.clone();
         detached(async move {
-            let stop = requested_stop(&request)?;
+            let stop = Stop { requested_by: Arc::from(requester.to_string()), ..requested_stop(&request)? };
+            let change = Change::drain(&stop);
             if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
                 return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
             }
@@ -147,9 +148,8 @@ impl Control {
             if stop.mode == Mode::Graceful {
                 control.refuse_launcher().await?;
             }
-            let stop = Stop { requested_by: Arc::from(requester.to_string()), ..stop };
             let answer = control.supervisor.stop(stop.clone()).await?;
-            Change::drain(&stop).answered(&answer).log(requester);
+            change.answered(&answer).log(requester);
             Ok(answer)
         })
         .await
@@ -173,9 +173,7 @@ impl Control {
         let control = self.clone();
         detached(async move {
             let answer = control.supervisor.start().await?;
-            Change { action: "start", outcome: "started", ..Change::default() }
-                .answered(&answer)
-                .log(requester);
+            Change::of("start").answered(&answer).log(requester);
             Ok(answer)
         })
         .await

@@ -59,7 +59,7 @@ impl Signals {
                 _ = self.quit.recv() => ("SIGQUIT", false),
                 _ = self.hangup.recv() => {
                     info!({ key::SIGNAL } = "SIGHUP", "signal received: forwarding it to the runner");
-                    report("SIGHUP", "reload", None, accepted(|| state.supervisor.reload()).await);
+                    report("SIGHUP", Change::of("reload"), accepted(|| state.supervisor.reload()).await);
                     continue;
                 }
                 _ = self.detach.recv() => {
@@ -67,7 +67,7 @@ impl Signals {
                         { key::SIGNAL } = "SIGUSR1",
                         "signal received: exiting; the runner keeps running for the next wrapper"
                     );
-                    report("SIGUSR1", "detach", None, accepted(|| state.supervisor.detach()).await);
+                    report("SIGUSR1", Change::of("detach"), accepted(|| state.supervisor.detach()).await);
                     continue;
                 }
             };
@@ -103,16 +103,17 @@ impl SignalState {
                     requested_by: Arc::from(name),
                     ..Stop::new(StopId::Signal, Mode::Graceful)
                 };
+                let change = signalled(&stop);
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was started can become forceful by the next signal.
-                self.is_draining = report(name, "drain", Some(&stop), result);
+                self.is_draining = report(name, change, result);
             }
             Some(first) if escalates && Instant::now() >= first + DUPLICATE_WINDOW => {
                 info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
                 let stop =
                     Stop { requested_by: Arc::from(name), ..Stop::new(StopId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
-                report(name, "drain", Some(&stop), result);
+                report(name, signalled(&stop), result);
             }
             _ => info!({ key::SIGNAL } = name, "signal received again: drain already in progress"),
         }
@@ -136,20 +137,15 @@ where
     }
 }
 
+/// The audit line of a drain whose reason is the signal, which the requester names.
+fn signalled(stop: &Stop) -> Change<'_> {
+    Change { reason: None, ..Change::drain(stop) }
+}
+
 /// Logs the result of the signal; returns whether it had an effect.
-fn report(
-    signal: &'static str,
-    action: &'static str,
-    stop: Option<&Stop>,
-    result: Result<Answer, HandleError>,
-) -> bool {
+fn report(signal: &'static str, change: Change<'_>, result: Result<Answer, HandleError>) -> bool {
     match result {
         Ok(answer) => {
-            let change = match stop {
-                // The reason of the drain is the signal, which the requester names.
-                Some(stop) => Change { reason: None, ..Change::drain(stop) },
-                None => Change { action, outcome: "started", ..Change::default() },
-            };
             change.answered(&answer).log(Requester::Signal(signal));
             true
         }
