@@ -17,6 +17,8 @@ fn interrupted(count: usize, by: Signal) -> (grit_tests::rollout::Rollout, Vec<u
         all if all == count => Ok(()),
         some => Err(some),
     });
+    // Then the core has saved the health check. Terraform truncates its state file before it writes it: one that is killed in between loses all of it.
+    session.wait_for_text("Destroying...", PATIENCE);
     match by {
         Signal::INT => session.ctrl_c().unwrap(),
         signal => session.signal(signal).unwrap(),
