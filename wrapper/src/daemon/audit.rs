@@ -1,15 +1,10 @@
 //! The audit log line of each accepted change.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
 use tracing::info;
 
 use super::{access::Requester, visible::visible_line};
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Stop};
-
-const HALF_A_SECOND: Duration = Duration::from_millis(500);
 
 /// An accepted change. Unknown and inapplicable values are omitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,15 +26,13 @@ impl<'a> Change<'a> {
         Self { action, outcome: "started", ..Self::default() }
     }
 
-    /// A drain that is requested now. The checks before its start can take longer than a second, which is not part of its deadline.
+    /// A drain that starts.
     pub(crate) fn drain(stop: &'a Stop) -> Self {
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         Self {
             mode: Some(stop.mode.name()),
             id: Some(stop.id.as_str()),
             reason: Some(&stop.reason),
-            // Rounded, because some microseconds have passed since the request.
-            deadline_seconds: stop.deadline.map(|deadline| (left(deadline) + HALF_A_SECOND).as_secs()),
+            deadline_seconds: stop.deadline.map(|deadline| deadline.since(stop.requested).as_secs()),
             callbacks: (!stop.callbacks.is_empty()).then_some(stop.callbacks.len()),
             ..Self::of("drain")
         }

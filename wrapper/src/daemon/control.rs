@@ -16,8 +16,7 @@ use super::{
     status::{JobList, Status},
 };
 use crate::supervise::{
-    Answer, Handle, HandleError, Mode, Stop, StopId, Supervision,
-    callback::{Callback, CallbackError},
+    Answer, Callback, CallbackError, Handle, HandleError, Mode, Stop, StopId, Supervision,
     process::{self, Launcher},
 };
 
@@ -130,7 +129,6 @@ impl Control {
         let control = self.clone();
         detached(async move {
             let stop = Stop { requested_by: Arc::from(requester.to_string()), ..requested_stop(&request)? };
-            let change = Change::drain(&stop);
             if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
                 return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
             }
@@ -149,7 +147,7 @@ impl Control {
                 control.refuse_launcher().await?;
             }
             let answer = control.supervisor.stop(stop.clone()).await?;
-            change.answered(&answer).log(requester);
+            Change::drain(&stop).answered(&answer).log(requester);
             Ok(answer)
         })
         .await
@@ -182,7 +180,7 @@ impl Control {
     /// SIGQUIT would not drain this runner. Where the check is not possible, the signal is refused later, or its missing effect is reported.
     async fn refuse_launcher(&self) -> Result<(), ControlError> {
         let Some(child) = self.supervision().state.child() else { return Ok(()) };
-        match process::launcher_of(child.pid).await {
+        match process::launcher_of(child.pid()).await {
             Some(launcher) => Err(ControlError::Launcher(launcher)),
             None => Ok(()),
         }
@@ -224,12 +222,12 @@ fn requested_stop(request: &DrainRequest) -> Result<Stop, ControlError> {
     let callbacks = request.callback.as_ref();
     let callbacks =
         callbacks.map(|callback| Callback::list(&callback.url, &callback.method, &callback.headers));
-    Ok(Stop {
+    let stop = Stop {
         reason: Arc::from(request.reason.as_str()),
-        deadline: deadline.transpose()?.map(Stop::deadline_in),
         callbacks: callbacks.transpose()?.unwrap_or_default(),
         ..Stop::new(request.id.as_str(), mode)
-    })
+    };
+    Ok(stop.within(deadline.transpose()?))
 }
 
 /// Waits for changes of the status.

@@ -149,13 +149,8 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters), settings.callbacks.clone());
     let spawner = spawner(settings, command.clone(), state_file.as_deref());
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
-    let counted = Arc::clone(&counters);
     let (publish_health, health) = watch::channel(Health::default());
-    let observed = health.clone();
-    let mut task = task
-        .count(move |change| counted.count(change))
-        .observe(move |child| observed.borrow().observation(child))
-        .read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
+    let mut task = task.read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
     if let (Some(path), Some((record, saved))) = (&state_file, record) {
         task = task.save_to(record);
         if let Some(saved) = saved.or_else(|| Saved::of_cgroup(path)) {

@@ -96,17 +96,15 @@ impl SignalState {
         match self.terminated {
             _ if !self.is_draining => {
                 info!({ key::SIGNAL } = name, "signal received: draining the runner, then exiting");
-                let deadline = self.drain_timeout.map(|limit| Instant::now() + limit);
                 let stop = Stop {
-                    deadline,
                     reason: Arc::from(name),
                     requested_by: Arc::from(name),
                     ..Stop::new(StopId::Signal, Mode::Graceful)
                 };
-                let change = signalled(&stop);
+                let stop = stop.within(self.drain_timeout);
                 let result = accepted(|| self.supervisor.leave(stop.clone())).await;
                 // Only a drain that was started can become forceful by the next signal.
-                self.is_draining = report(name, change, result);
+                self.is_draining = report(name, signalled(&stop), result);
             }
             Some(first) if escalates && Instant::now() >= first + DUPLICATE_WINDOW => {
                 info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
@@ -160,22 +158,15 @@ fn report(signal: &'static str, change: Change<'_>, result: Result<Answer, Handl
 mod tests {
     use super::*;
     use crate::supervise::{
-        Callbacks, Completion, Policy, Task,
-        callback::Callback,
+        Policy, Task,
         process::{CommandLine, Spawner},
     };
-
-    struct NoCallbacks;
-
-    impl Callbacks for NoCallbacks {
-        fn send(&mut self, _: Callback, _: Instant, _: Completion) {}
-    }
 
     /// The runner of this supervisor is never started: the stop comes first.
     #[tokio::test(start_paused = true)]
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
         let mut state = SignalState::new(supervisor.clone(), None);
         let began = Instant::now();
         let mut waiting = Vec::new();
@@ -204,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn signal_without_effect_is_not_counted() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
         drop(task);
         let mut state = SignalState::new(supervisor, None);
         state.received("SIGTERM", true).await;

@@ -211,8 +211,7 @@ mod tests {
         health::{self, Health, Prober, Source},
     };
     use crate::supervise::{
-        Callbacks, Completion, Mode, Policy, State, Stop, Supervision, Task,
-        callback::Callback,
+        End, Mode, Policy, State, Stop, Supervision, Task,
         process::{CommandLine, Spawner},
     };
 
@@ -278,9 +277,9 @@ mod tests {
 
     #[test]
     fn draining_sends_ready_without_level() {
-        let stop = Stop::new("deploy-7", Mode::Graceful);
-        let supervision =
-            Supervision { state: State::Starting { stop: Some(stop) }, ..Supervision::default() };
+        let stop = Some(Stop::new("deploy-7", Mode::Graceful));
+        let state = State::Exited { end: End::NeverStarted, stop };
+        let supervision = Supervision { state, ..Supervision::default() };
         let draining = Status::new(&supervision, &Health::default());
         for state in [RunnerState::Draining, RunnerState::Terminating, RunnerState::Stopped] {
             let status = Status { state, ..draining.clone() };
@@ -294,12 +293,6 @@ mod tests {
         assert!(!Sent::default().message(&status, false, Level::Process).contains("READY"));
     }
 
-    struct NoCallbacks;
-
-    impl Callbacks for NoCallbacks {
-        fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
-    }
-
     #[tokio::test]
     async fn watchdog_is_sent_only_while_supervisor_responds() {
         let folder = tempfile::tempdir().unwrap();
@@ -310,7 +303,7 @@ mod tests {
         let watchdog = Some(Duration::from_millis(20));
         let notifier = Notifier { socket, manager: super::manager(path.as_os_str()).unwrap(), watchdog };
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), NoCallbacks);
+        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
         let source = Source::new(&[], |_| None);
         let settings = health::Settings {
             source,

@@ -3,17 +3,14 @@
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{
-    event::{Answer, Event, Refusal},
-    state::{ChildInfo, Supervision},
-    stop::{Stop, StopId},
-};
+use super::core::{Answer, ChildInfo, Event, Observation, Refusal, Stop, StopId, Supervision};
 
 /// Where the answer to a request goes.
 pub(super) type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
 /// A message to the task of the supervisor.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "almost every command is an event")]
 pub(super) enum Command {
     Event(Event, Reply),
     /// End the task, and leave the child running for the next wrapper.
@@ -29,6 +26,7 @@ pub(super) enum Command {
 pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) published: watch::Receiver<Supervision>,
+    pub(super) observed: watch::Sender<Option<(ChildInfo, Observation)>>,
 }
 
 /// Why a request has no effect.
@@ -81,12 +79,13 @@ impl Handle {
         self.send(|reply| Command::Event(Event::Reload, reply)).await
     }
 
-    /// Makes the supervisor read the observation of the child, which has changed. Has no effect while the queue is full: repeat it.
-    pub fn observe(&self) {
-        let _repeated = self.commands.try_send(Command::Event(Event::Tick, oneshot::channel().0));
+    /// Reports what the last probe of this child has shown.
+    pub fn observe(&self, child: ChildInfo, observed: Observation) {
+        let now = Some((child, observed));
+        self.observed.send_if_modified(|before| std::mem::replace(before, now) != now);
     }
 
-    /// Reports the open job requests of a child: see [`Phase::AwaitingGap`](super::state::Phase). Has no effect while the queue is full: repeat it.
+    /// Reports the open job requests of a child: see [`Phase::AwaitingGap`](super::core::Phase). Has no effect while the queue is full: repeat it.
     pub fn job_requests(&self, child: ChildInfo, open: Option<u32>) {
         let event = Event::JobRequests(child, open);
         let _repeated = self.commands.try_send(Command::Event(event, oneshot::channel().0));

@@ -1,6 +1,6 @@
-//! The task that has the child.
+//! The task that has the child: it turns its exit, requests and time into events, and performs the effects, one at a time.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -9,21 +9,15 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    callback_queue::{CallbackQueue, Callbacks, PendingCallback},
-    clock::Clocks,
-    end::End,
-    event::{Answer, Context, Effect, Event, Refusal},
+    core::{
+        Answer, Callback, ChildInfo, Context, Effect, End, Event, LogEvidence, Moment, Observation, Policy,
+        Refusal, State, Step, StopId, Supervision,
+    },
     handle::{Command, Handle},
     journal::{Journal, LastLines},
-    observation::Observation,
-    observer::Observer,
-    policy::Policy,
-    process::{Child, Exit, Identity, Signal, Spawner},
+    process::{Child, Program, Signal, Spawner},
     record::{Found, Record, Recorder, Saved},
-    state::{ChildInfo, State, Supervision},
-    statistics::Counted,
-    stop::StopId,
-    table::Step,
+    surroundings::{Completion, Surroundings},
 };
 use crate::supervise::log_key as key;
 
@@ -45,32 +39,24 @@ pub enum Outcome {
 }
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
-pub struct Task<C> {
+pub struct Task {
     policy: Policy,
     spawner: Spawner,
-    callbacks: CallbackQueue<C>,
-    count: Box<dyn FnMut(Counted) + Send>,
-    observer: Observer,
+    surroundings: Box<dyn Surroundings>,
+    /// Where the child logs, if that can be read back.
+    journal: Option<Journal>,
     supervision: Supervision,
     child: Option<Child>,
     recorder: Recorder,
     /// The state of an earlier wrapper was restored, and is written again first.
     is_restored: bool,
-    /// The identity of the child, for the state file.
-    identity: Option<Identity>,
     /// The last log lines of a failed child, while they are being read.
     reading: Option<LastLines>,
     commands: mpsc::Receiver<Command>,
+    /// For the reports of callbacks.
+    sender: mpsc::WeakSender<Command>,
+    observed: watch::Receiver<Option<(ChildInfo, Observation)>>,
     published: watch::Sender<Supervision>,
-}
-
-/// The result of one transition.
-struct Handled {
-    answer: Result<Answer, Refusal>,
-    /// The task is over.
-    leaves: bool,
-    /// The event that an effect has led to.
-    follow_up: Option<Event>,
 }
 
 /// The next thing to do.
@@ -82,28 +68,29 @@ enum Wake {
     Save,
 }
 
-impl<C: Callbacks> Task<C> {
+impl Task {
     /// A supervisor without a child, and the handle to it.
-    pub fn new(policy: Policy, spawner: Spawner, callbacks: C) -> (Self, Handle) {
+    pub fn new(policy: Policy, spawner: Spawner, surroundings: impl Surroundings) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(QUEUE_SIZE);
+        let (observe, observed) = watch::channel(None);
         let supervision = Supervision::default();
         let (published, receiver) = watch::channel(supervision.clone());
         let task = Self {
             policy,
             spawner,
-            callbacks: CallbackQueue::new(callbacks, sender.downgrade()),
-            count: Box::new(|_| {}),
-            observer: Observer::default(),
+            surroundings: Box::new(surroundings),
+            journal: None,
             supervision,
             child: None,
             recorder: Recorder::default(),
             is_restored: false,
-            identity: None,
             reading: None,
             commands,
+            sender: sender.downgrade(),
+            observed,
             published,
         };
-        (task, Handle { commands: sender, published: receiver })
+        (task, Handle { commands: sender, published: receiver, observed: observe })
     }
 
     /// Writes the state to this record, for the next wrapper.
@@ -113,34 +100,18 @@ impl<C: Callbacks> Task<C> {
         self
     }
 
-    /// Reports each exit and each drain that is over to `count`.
-    #[must_use]
-    pub fn count(mut self, count: impl FnMut(Counted) + Send + 'static) -> Self {
-        self.count = Box::new(count);
-        self
-    }
-
-    /// Reads from `observe` what other parts of the program know about the child.
-    #[must_use]
-    pub fn observe(mut self, observe: impl Fn(ChildInfo) -> Observation + Send + 'static) -> Self {
-        self.observer.observe = Box::new(observe);
-        self
-    }
-
     /// Reads the log of a child that has exited from `journal`, if there is one.
     #[must_use]
     pub fn read_log(mut self, journal: Option<Journal>) -> Self {
-        self.observer.journal = journal;
+        self.journal = journal;
         self
     }
 
-    /// Restores the state of an earlier wrapper: its child, if that is running, and its pending callbacks.
+    /// Restores the state of an earlier wrapper: its child, if that is running, and its unfinished callbacks.
     #[must_use]
     pub fn resume(mut self, found: Found) -> Self {
-        self.identity = found.child.as_ref().map(|child| child.identity().clone());
         self.child = found.child;
         self.supervision = found.supervision;
-        self.callbacks.resume(found.pending, self.supervision.state.due_callbacks());
         self.is_restored = true;
         self.publish();
         self
@@ -152,11 +123,14 @@ impl<C: Callbacks> Task<C> {
     pub async fn run(mut self) -> Outcome {
         if self.is_restored {
             self.save();
+            for callback in self.unfinished_callbacks() {
+                self.send(callback);
+            }
         }
         loop {
             let (event, reply) = match self.wait().await {
                 Wake::Exited => match self.exit().await {
-                    Some(exit) => (Event::Exited(exit), None),
+                    Some(event) => (event, None),
                     None => continue,
                 },
                 Wake::Event(event) => (event, None),
@@ -180,32 +154,226 @@ impl<C: Callbacks> Task<C> {
                     continue;
                 }
             };
-            debug!({ key::EVENT } = ?event, "processing event");
-            let mut handled = self.handle(event).await;
-            while let Some(event) = handled.follow_up.take() {
-                let next = self.handle(event).await;
-                handled.leaves |= next.leaves;
-                handled.follow_up = next.follow_up;
-            }
+            let (answer, leaves) = self.handle(event).await;
             if let Some(reply) = reply {
                 // The client may have disconnected.
-                let _gone = reply.send(handled.answer);
+                let _gone = reply.send(answer);
             }
-            if handled.leaves
-                && let State::Exited { end, .. } = &self.supervision.state
-            {
+            if leaves && let State::Exited { end, .. } = &self.supervision.state {
                 let end = end.clone();
                 self.finish_callbacks().await;
-                self.leave_state();
+                self.leave_record();
                 return Outcome::Ended(end);
             }
         }
     }
 
+    async fn wait(&mut self) -> Wake {
+        let due = self.supervision.due();
+        let exited = self.child.as_ref().map(Child::exited);
+        let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
+        tokio::select! {
+            biased;
+            // The exit comes first: no request and no timer may act on a child that has exited.
+            () = or_pending(exited) => Wake::Exited,
+            () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
+            Some(event) = observation(&mut self.observed) => Wake::Event(event),
+            // After every handle was dropped, there are no more requests. The child is still supervised.
+            Some(command) = self.commands.recv() => Wake::Command(command),
+            () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
+            lines = or_pending(self.reading.as_mut()) => {
+                self.reading = None;
+                Wake::Event(Event::LogRead(lines.into()))
+            }
+            () = or_pending(self.recorder.due().map(sleep_until)) => Wake::Save,
+        }
+    }
+
+    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
+    async fn exit(&mut self) -> Option<Event> {
+        // The last probe may show that it aborts its jobs.
+        if matches!(self.observed.has_changed(), Ok(true))
+            && let Some(event) = observation(&mut self.observed).await
+        {
+            self.note(event);
+        }
+        let leftovers = self.supervision.leftovers(&self.policy);
+        let child = self.child.as_mut()?;
+        let pid = child.pid();
+        let exit = child.exit(leftovers).await;
+        let mut log = LogEvidence::default();
+        if let (Some(journal), Some((child, drain))) = (&self.journal, self.supervision.drain_to_search(exit))
+        {
+            log = journal.evidence(child, drain).await;
+        }
+        let aborted_jobs = self.supervision.is_drain_aborted() || log.aborted_jobs;
+        if aborted_jobs && exit.is_success() {
+            warn!(
+                { key::PID } = pid,
+                "the runner aborted its jobs during the drain: another process sent SIGTERM or SIGINT to it"
+            );
+        } else if log.lost_results {
+            warn!(
+                { key::PID } = pid,
+                "the runner gave up reporting the end of at least one job to GitLab during the drain"
+            );
+        }
+        Some(Event::Exited(exit, log))
+    }
+
+    /// Handles an event, and the events that its effects lead to. Returns the answer to it, and whether the task is over.
+    ///
+    /// The effects come before the state is published: a reader of `Draining` can rely on the signal. Only a start is published before, because it can
+    /// take long: meanwhile the state before it, for example of a drained runner, must not be read.
+    async fn handle(&mut self, event: Event) -> (Result<Answer, Refusal>, bool) {
+        let mut answer = None;
+        let mut leaves = false;
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            debug!({ key::EVENT } = ?event, "processing event");
+            let is_exit = matches!(event, Event::Exited(..));
+            // The state is written before its effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
+            // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
+            let is_gap = matches!(event, Event::JobRequests(..));
+            let handles_quit =
+                matches!(event, Event::Stop(_) | Event::Leave(_) | Event::Reload | Event::Tick)
+                    && self.child.as_ref().is_some_and(Child::handles_quit);
+            let awaited_gap = self.supervision.awaits_gap();
+            let step = self.step(event, handles_quit);
+            answer.get_or_insert(step.1);
+            if !is_gap {
+                self.save();
+            }
+            for effect in step.0 {
+                leaves |= effect == Effect::Leave;
+                self.perform(effect, &mut events).await;
+            }
+            if !awaited_gap
+                && self.supervision.awaits_gap()
+                && let Some(child) = &mut self.child
+            {
+                child.prepare_quit().await;
+            }
+            if is_exit && let Some(child) = self.child.take() {
+                child.reap().await;
+            }
+        }
+        self.save();
+        self.publish();
+        (answer.unwrap_or(Ok(Answer::Done)), leaves)
+    }
+
+    /// One transition.
+    fn step(&mut self, event: Event, handles_quit: bool) -> (Vec<Effect>, Result<Answer, Refusal>) {
+        let before = std::mem::take(&mut self.supervision);
+        let from = before.state.public();
+        let Step { next, effects, answer } =
+            before.on(event, Context::new(Moment::now(), &self.policy, handles_quit));
+        let to = next.state.public();
+        if from != to {
+            info!({ key::FROM } = from.name(), { key::TO } = to.name(), "runner state changed");
+        }
+        self.supervision = next;
+        (effects, answer)
+    }
+
+    /// An event without effects.
+    fn note(&mut self, event: Event) {
+        let _nothing = self.step(event, false);
+    }
+
+    async fn perform(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
+        match effect {
+            Effect::Spawn => {
+                self.publish();
+                events.push_back(self.spawn().await);
+            }
+            Effect::Signal(signal) => events.extend(self.signal(signal).await),
+            Effect::KillLeftovers => {
+                if let Some(child) = &mut self.child
+                    && let Err(error) = child.signal(Signal::Kill).await
+                {
+                    error!({ key::ERROR } = %error, { key::PID } = child.pid(), "cannot kill the processes of the runner");
+                }
+            }
+            Effect::Callback(callback) => self.send(callback),
+            Effect::ReadLog(child) => {
+                self.reading =
+                    self.journal.as_ref().map(|journal| journal.last_lines(child.pid(), child.started.at));
+                if self.reading.is_none() {
+                    events.push_back(Event::LogRead(Arc::default()));
+                }
+            }
+            Effect::Count(counted) => self.surroundings.count(counted),
+            Effect::Leave => {}
+        }
+    }
+
+    async fn signal(&mut self, signal: Signal) -> Option<Event> {
+        let child = self.child.as_mut()?;
+        let pid = child.pid();
+        match child.signal(signal).await {
+            Ok(()) => {
+                info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                if signal == Signal::Drain
+                    && let Some(open @ 1..) =
+                        self.supervision.state.stop().and_then(|stop| stop.open_requests)
+                {
+                    warn!(
+                        { key::PID } = pid,
+                        { key::OPEN_REQUESTS } = open,
+                        "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
+                    );
+                }
+                Some(Event::SignalSent(signal))
+            }
+            Err(error) => {
+                error!(
+                    { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
+                    "cannot send signal to the runner"
+                );
+                Some(Event::SignalRefused(signal, Arc::from(error.to_string())))
+            }
+        }
+    }
+
+    async fn spawn(&mut self) -> Event {
+        // These lines are of an earlier child.
+        self.reading = None;
+        match self.try_spawn().await {
+            Ok(child) => {
+                info!({ key::PID } = child.pid(), "runner started");
+                Event::Spawned(child)
+            }
+            Err(error) => {
+                self.child = None;
+                error!({ key::ERROR } = %error, "cannot start the runner");
+                Event::SpawnFailed(Arc::from(error.to_string()))
+            }
+        }
+    }
+
+    async fn try_spawn(&mut self) -> io::Result<ChildInfo> {
+        let child = self.child.insert(self.spawner.spawn().await?);
+        let info = ChildInfo { process: child.identity(), started: Moment::now() };
+        self.note(Event::Forked(info));
+        // The next wrapper must be able to find the child before it becomes a runner.
+        self.save();
+        if let Some(child) = &mut self.child {
+            child.release().await?;
+        }
+        Ok(info)
+    }
+
+    fn send(&mut self, callback: Callback) {
+        let completion = Completion { callback: callback.clone(), commands: self.sender.clone() };
+        self.surroundings.send(callback, completion);
+    }
+
     /// Waits until the callbacks are finished, for at most [`CALLBACK_WAIT`]. Requests are rejected in that time.
     async fn finish_callbacks(&mut self) {
         let until = Instant::now() + CALLBACK_WAIT;
-        while !self.callbacks.pending().is_empty() {
+        while !self.unfinished_callbacks().is_empty() {
             match timeout_at(until, self.commands.recv()).await {
                 Ok(Some(Command::Event(event @ Event::CallbackFinished(_), _))) => {
                     let _no_reply = self.handle(event).await;
@@ -220,14 +388,16 @@ impl<C: Callbacks> Task<C> {
         }
     }
 
+    fn unfinished_callbacks(&self) -> Vec<Callback> {
+        let past = self.supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
+        self.supervision.state.due_callbacks().iter().chain(past).cloned().collect()
+    }
+
     /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
-    fn leave_state(&mut self) {
-        let count = self.callbacks.pending().len();
+    fn leave_record(&mut self) {
+        let count = self.unfinished_callbacks().len();
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
         let drain = drain.filter(|_| self.recorder.has_file());
-        if count == 0 && drain.is_none() {
-            return std::mem::take(&mut self.recorder).finish();
-        }
         if count > 0 && self.recorder.has_file() {
             warn!(
                 { key::COUNT } = count,
@@ -244,168 +414,10 @@ impl<C: Callbacks> Task<C> {
                 { key::ID } = %drain.id,
                 "exiting after a drain that a client requested; the next wrapper starts no runner"
             ),
-            None => self.supervision = Supervision::default(),
+            None if count == 0 => return std::mem::take(&mut self.recorder).finish(),
+            None => {}
         }
         self.save();
-    }
-
-    async fn wait(&mut self) -> Wake {
-        let due = self.supervision.due();
-        let exited = self.child.as_ref().map(Child::exited);
-        let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
-        tokio::select! {
-            biased;
-            // The exit comes first: no request and no timer may act on a child that has exited.
-            () = or_pending(exited) => Wake::Exited,
-            () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
-            // After every handle was dropped, there are no more requests. The child is still supervised.
-            Some(command) = self.commands.recv() => Wake::Command(command),
-            () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
-            lines = or_pending(self.reading.as_mut()) => {
-                self.reading = None;
-                Wake::Event(Event::LogRead(lines.into()))
-            }
-            () = or_pending(self.recorder.due().map(sleep_until)) => Wake::Save,
-        }
-    }
-
-    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
-    async fn exit(&mut self) -> Option<Exit> {
-        let leftovers = self.supervision.leftovers(&self.policy);
-        let child = self.child.as_mut()?;
-        let exit = child.exit(leftovers).await;
-        self.observer.exited(&self.supervision.state, exit).await;
-        Some(exit)
-    }
-
-    /// One transition. Its effects come before its state is published: a reader of `Draining` can rely on the signal. Only a start is published
-    /// before.
-    async fn handle(&mut self, event: Event) -> Handled {
-        let is_exit = matches!(event, Event::Exited(_));
-        let is_gap = matches!(event, Event::JobRequests(..));
-        match &event {
-            Event::Exited(_) => self.identity = None,
-            Event::CallbackFinished(callback) => self.callbacks.finished(callback),
-            _ => {}
-        }
-        let may_signal = matches!(event, Event::Stop(_) | Event::Leave(_) | Event::Reload | Event::Tick);
-        let handles_quit = may_signal && self.child.as_ref().is_some_and(Child::handles_quit);
-        let before = std::mem::take(&mut self.supervision);
-        let from = before.state.public();
-        let mut context = Context::new(Instant::now(), &self.policy, handles_quit);
-        context.observation = self.observer.observation(&before.state);
-        let Step { next, effects, answer } = before.on(event, context);
-        let to = next.state.public();
-        if from != to {
-            info!({ key::FROM } = from.name(), { key::TO } = to.name(), "runner state changed");
-        }
-        let begins_wait = next.awaits_gap() && !is_gap;
-        self.supervision = next;
-        // The state is written before the effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
-        // milliseconds: without this signal in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
-        if !is_gap {
-            self.save();
-        }
-        let leaves = effects.contains(&Effect::Leave);
-        // A start can take long. Meanwhile the state before it must not be read: a drained runner, for example.
-        if effects.contains(&Effect::Spawn) {
-            self.publish();
-        }
-        // Spawn, Signal and ReadLog can lead to an event. Only after an exit does a transition have two of them, and a refused signal no longer matters.
-        let mut follow_up = None;
-        for effect in effects {
-            follow_up = self.perform(effect).await.or(follow_up);
-        }
-        if is_gap {
-            self.save();
-        }
-        if begins_wait && let Some(child) = &mut self.child {
-            child.prepare_quit().await;
-        }
-        // The next transition publishes its state.
-        if follow_up.is_none() {
-            self.publish();
-        }
-        if is_exit && let Some(child) = self.child.take() {
-            child.reap().await;
-        }
-        Handled { answer, leaves, follow_up }
-    }
-
-    async fn perform(&mut self, effect: Effect) -> Option<Event> {
-        match effect {
-            Effect::Spawn => return Some(self.spawn().await),
-            Effect::Signal(signal) => {
-                let child = self.child.as_mut()?;
-                let pid = child.pid();
-                let sent = child.signal(signal).await;
-                self.note_identity();
-                match sent {
-                    // SIGKILL for the processes that the runner left.
-                    Ok(()) if self.supervision.state.child().is_none() => {}
-                    Ok(()) => {
-                        info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
-                        if signal == Signal::Drain
-                            && let Some(open @ 1..) =
-                                self.supervision.state.stop().and_then(|stop| stop.open_requests)
-                        {
-                            warn!(
-                                { key::PID } = pid,
-                                { key::OPEN_REQUESTS } = open,
-                                "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
-                            );
-                        }
-                        let shutdown_timeout =
-                            self.observer.observation(&self.supervision.state).shutdown_timeout;
-                        let timeout = self.policy.termination_timeout(shutdown_timeout);
-                        self.supervision.state.signalled(signal, Instant::now(), timeout);
-                    }
-                    Err(error) => {
-                        error!(
-                            { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
-                            "cannot send signal to the runner"
-                        );
-                        return Some(Event::SignalRefused(signal, Arc::from(error.to_string())));
-                    }
-                }
-            }
-            Effect::Callback(callback) => {
-                self.callbacks.send(PendingCallback { callback, since: Instant::now() });
-            }
-            Effect::ReadLog { pid, started } => {
-                self.reading = self.observer.journal.as_ref().map(|journal| journal.last_lines(pid, started));
-                return self.reading.is_none().then(|| Event::LogRead(Arc::default()));
-            }
-            Effect::Count(counted) => (self.count)(counted),
-            Effect::Leave => {}
-        }
-        None
-    }
-
-    async fn spawn(&mut self) -> Event {
-        // These lines are of an earlier child.
-        self.reading = None;
-        match self.try_spawn().await {
-            Ok(pid) => {
-                info!({ key::PID } = pid, "runner started");
-                Event::Spawned(pid)
-            }
-            Err(error) => {
-                error!({ key::ERROR } = %error, "cannot start the runner");
-                Event::SpawnFailed(Arc::from(error.to_string()))
-            }
-        }
-    }
-
-    async fn try_spawn(&mut self) -> io::Result<u32> {
-        let mut child = self.spawner.spawn().await?;
-        self.identity = Some(child.identity().clone());
-        // The next wrapper must be able to find the child before it becomes a runner.
-        self.save();
-        child.release().await.inspect_err(|_| self.identity = None)?;
-        let pid = child.pid();
-        self.child = Some(child);
-        Ok(pid)
     }
 
     /// Whether this wrapper can exit and leave the runner to another one.
@@ -431,29 +443,33 @@ impl<C: Callbacks> Task<C> {
 
     /// A failed write is repeated later.
     fn save(&mut self) {
-        let saved = self.recorder.save(self.saved());
-        self.supervision.save_error = saved.err().map(|error| Arc::from(error.to_string()));
+        let error = self.recorder.save(self.saved()).err().map(|error| Arc::from(error.to_string()));
+        if self.supervision.save_error != error {
+            self.note(Event::Saved(error));
+        }
     }
 
     fn saved(&self) -> Saved {
-        let (child, pending) = (self.identity.as_ref(), self.callbacks.pending());
-        Saved::new(&Clocks::now(), Instant::now(), &self.supervision, child, pending)
-    }
-
-    /// The next wrapper needs the child's processes, after they were searched for.
-    fn note_identity(&mut self) {
-        let Some(now) = self.child.as_ref().map(Child::identity) else { return };
-        if self.identity.as_ref().is_some_and(|identity| identity != now) {
-            self.identity = Some(now.clone());
-            self.save();
-        }
+        let waits = matches!(self.supervision.state, State::Starting { child: Some(_) });
+        let barrier = self.child.as_ref().filter(|_| waits).and_then(|child| Program::of(child.pid()).ok());
+        Saved::new(&self.supervision, self.child.as_ref().map(Child::origin), barrier)
     }
 
     fn publish(&self) {
         self.published.send_if_modified(|published| {
-            std::mem::replace(published, self.supervision.clone()) != self.supervision
+            let mut before = std::mem::replace(published, self.supervision.clone());
+            // What a prober reported is no news to the others.
+            before.observed = self.supervision.observed;
+            before != self.supervision
         });
     }
+}
+
+/// The next observation of a probe; `None` if there will be none.
+async fn observation(observed: &mut watch::Receiver<Option<(ChildInfo, Observation)>>) -> Option<Event> {
+    observed.changed().await.ok()?;
+    let (child, observation) = (*observed.borrow_and_update())?;
+    Some(Event::Observed(child, observation))
 }
 
 /// Waits for a future that may not exist: without one, it never returns.

@@ -5,18 +5,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{
-    Callbacks, Completion, End, Outcome, Policy, Task,
-    callback::Callback,
+    End, Outcome, Policy, Task,
     process::{CommandLine, Exit, Spawner},
 };
 
 const LONG: Duration = Duration::from_secs(60);
-
-struct NoCallbacks;
-
-impl Callbacks for NoCallbacks {
-    fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
-}
 
 fn shell(script: &str) -> Spawner {
     Spawner::new(
@@ -28,7 +21,7 @@ fn shell(script: &str) -> Spawner {
 #[tokio::test]
 async fn child_exit_is_seen_without_handles() {
     let policy = Policy { leave_when_stopped: true, ..Policy::default() };
-    let (task, supervisor) = Task::new(policy, shell("sleep 0.3; exit 7"), NoCallbacks);
+    let (task, supervisor) = Task::new(policy, shell("sleep 0.3; exit 7"), ());
     let supervision = tokio::spawn(task.run());
     supervisor.boot().await.unwrap();
     drop(supervisor);

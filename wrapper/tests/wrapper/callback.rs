@@ -300,7 +300,7 @@ async fn made_by_the_next_wrapper(first: Wrapper, hook: &Hook) -> Wrapper {
     // It is removed from the state file, and not sent again.
     eventually("it is forgotten", async || {
         let state = second.read("w.sock.state");
-        if state.contains("\"owed\":[]") { Ok(()) } else { Err(state) }
+        if state.contains("\"callbacks\":[]") { Ok(()) } else { Err(state) }
     })
     .await;
     second

@@ -13,8 +13,7 @@ use grit_wrapper::{
         listen::{self, Listener, Rules},
     },
     supervise::{
-        Callbacks, Completion, Mode, Policy, Stop, Task,
-        callback::Callback,
+        Mode, Policy, Stop, Task,
         process::{CommandLine, Spawner},
     },
 };
@@ -26,14 +25,6 @@ use tonic_health::pb::{
 };
 
 use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel, unix_client};
-
-struct NoCallbacks;
-
-impl Callbacks for NoCallbacks {
-    fn send(&mut self, callback: Callback, _: tokio::time::Instant, _: Completion) {
-        panic!("unexpected callback {callback:?}");
-    }
-}
 
 /// The parts of a wrapper; the test controls the steps between them.
 struct Parts {
@@ -51,11 +42,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         request_gap_timeout: std::time::Duration::ZERO,
         ..Policy::default()
     };
-    let (task, supervisor) = Task::new(
-        policy,
-        Spawner::new(CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap()),
-        NoCallbacks,
-    );
+    let (task, supervisor) =
+        Task::new(policy, Spawner::new(CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap()), ());
     tokio::spawn(task.run());
 
     let unix = format!("unix://{}", folder.join("w.sock").display()).parse().unwrap();

@@ -69,9 +69,11 @@ async fn joined_drain_survives_wrapper_kill() {
     first.recorded("ready QUIT").await;
     let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
     first.client().await.graceful_with(Some(callback)).await.unwrap();
-    let second = start_with(killed(first).await, &[&hook], &habits);
-    second.client().await.becomes(Status::Stopped).await;
+    // It finishes the shutdown, and exits.
+    let mut second = start_with(killed(first).await, &[&hook], &habits);
+    second.ended().await;
     hook.called(1).await;
+    let second = start_with(second.into_folder(), &[&hook], &habits);
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.drain.unwrap().id, "upstream");
     assert_eq!(

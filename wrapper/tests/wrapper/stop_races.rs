@@ -4,18 +4,11 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    Callbacks, Completion, End, Mode, Outcome, Policy, State, Stop, Task,
-    callback::Callback,
+    End, Mode, Outcome, Policy, State, Stop, Task,
     process::{CommandLine, Spawner},
 };
 
 const WORKERS: usize = 8;
-
-struct NoCallbacks;
-
-impl Callbacks for NoCallbacks {
-    fn send(&mut self, _: Callback, _: tokio::time::Instant, _: Completion) {}
-}
 
 /// All rounds with real processes and the real supervisor. In every second round the child also exits without a request, at about the time
 /// of the signal, so that the exit happens before, between and after the request, the signal and the response.
@@ -41,7 +34,7 @@ async fn rounds(worker: usize, rounds: usize) {
     let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
     for round in 0..rounds {
         let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
-        let (task, supervisor) = Task::new(policy.clone(), Spawner::new(command.clone()), NoCallbacks);
+        let (task, supervisor) = Task::new(policy.clone(), Spawner::new(command.clone()), ());
         let task = tokio::spawn(task.run());
         supervisor.boot().await.unwrap();
         if round % 4 == 1 {

@@ -25,7 +25,7 @@ const BURNERS: [(&str, &str); 10] = [
     ("wrapper", "adoption::repeatedly_killed_wrappers"),
     ("wrapper", "handover::wrapper_killed"),
     ("e2e", "wrapper_restarts::"),
-    ("grit_wrapper", "supervise::random_tests::"),
+    ("grit_wrapper", "supervise::core::random_tests::"),
     ("grit_provider", "fuzz::"),
     ("grit_provider", "transport::ssh::keys::"),
     ("grit_provider", "transport::trust::tests::"),

@@ -12,7 +12,7 @@ use std::{
 
 use thiserror::Error;
 
-use crate::supervise::callback::Callback;
+use crate::supervise::Callback;
 
 /// The URLs of `--allow-callback`. Without one, all URLs are allowed whose host is not local.
 #[derive(Clone, Debug, Default)]

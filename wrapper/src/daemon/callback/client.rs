@@ -31,7 +31,7 @@ use tokio::{
 use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::allowed::{AllowedUrls, CallbackRefused};
-use crate::supervise::callback::Callback;
+use crate::supervise::Callback;
 
 /// The response that is read. Only its head is used, and a hostile receiver may send 1xx responses indefinitely.
 const MAX_RESPONSE: u64 = 64 * 1024;

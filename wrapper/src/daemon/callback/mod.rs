@@ -15,9 +15,7 @@ use tracing::{error, info, warn};
 pub(crate) use self::allowed::CallbackRefused;
 pub use self::allowed::{AllowedUrls, UrlPrefix};
 use super::counters::{CallbackResult, Counters};
-use crate::supervise::callback::Callback;
-use crate::supervise::log_key as key;
-use crate::supervise::{Callbacks, Completion};
+use crate::supervise::{Callback, Completion, Counted, Surroundings, log_key as key};
 
 /// The timeout of upstream's wrapper for its only attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -28,8 +26,8 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// The maximum delay.
 const MAX_DELAY: Duration = Duration::from_secs(5 * 60);
 
-/// After this time a callback is not retried any more. Its receiver may be down for a night.
-const RETRY_PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// After this time a callback is not retried any more.
+const RETRY_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Sends each callback in a separate task.
 #[derive(Clone, Debug)]
@@ -46,18 +44,23 @@ impl CallbackSender {
     }
 }
 
-impl Callbacks for CallbackSender {
-    fn send(&mut self, callback: Callback, since: Instant, completion: Completion) {
+impl Surroundings for CallbackSender {
+    fn send(&mut self, callback: Callback, completion: Completion) {
         let Self { counters, allowed, .. } = self.clone();
         self.runtime.spawn(async move {
-            send_with_retries(callback, since, &counters, &allowed).await;
+            send_with_retries(callback, &counters, &allowed).await;
             completion.report().await;
         });
     }
+
+    fn count(&mut self, counted: Counted) {
+        self.counters.count(counted);
+    }
 }
 
-/// Sends the callback until it succeeds or further retries are useless, and logs the result. It was due at `since`.
-async fn send_with_retries(callback: Callback, since: Instant, counters: &Counters, allowed: &AllowedUrls) {
+/// Sends the callback until it succeeds or further retries are useless, and logs the result.
+async fn send_with_retries(callback: Callback, counters: &Counters, allowed: &AllowedUrls) {
+    let since = Instant::now();
     let mut pause = FIRST_DELAY;
     for attempt in 1_u32.. {
         // A panic in one attempt must not end the wrapper: the next wrapper would panic as well.
@@ -123,29 +126,19 @@ mod tests {
 
     /// The clock is paused and advances from timer to timer, so the test takes no time.
     #[tokio::test(start_paused = true)]
-    async fn callback_to_silent_server_is_retried_for_one_day() {
+    async fn callback_to_silent_server_is_retried_for_one_hour() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let begin = Instant::now();
         let (counters, (callback, allowed)) = (Counters::default(), to(&silent));
-        send_with_retries(callback, begin, &counters, &allowed).await;
+        send_with_retries(callback, &counters, &allowed).await;
         let [success, retry, given_up] = counters.attempts.each_ref().map(Counter::get);
         assert_eq!((success, given_up), (0, 1));
         // Each attempt takes ten seconds, and the delays grow to five minutes.
-        assert!((250..320).contains(&retry), "{retry}");
+        assert!((17..22).contains(&retry), "{retry}");
         let took = begin.elapsed();
         assert!(took > RETRY_PERIOD - 2 * MAX_DELAY && took <= RETRY_PERIOD + ATTEMPT_LIMIT, "{took:?}");
     }
 
-    /// As a callback that the next wrapper finds a day later.
-    #[tokio::test(start_paused = true)]
-    async fn overdue_callback_is_attempted_once_more() {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (counters, (callback, allowed)) = (Counters::default(), to(&silent));
-        tokio::time::advance(RETRY_PERIOD).await;
-        let since = Instant::now().checked_sub(RETRY_PERIOD).unwrap();
-        send_with_retries(callback, since, &counters, &allowed).await;
-        assert_eq!(counters.attempts.each_ref().map(Counter::get), [0, 0, 1]);
-    }
     /// As one of a state file, whose wrapper had other flags; and one whose host has a local address.
     #[tokio::test(start_paused = true)]
     async fn callback_to_local_address_is_not_sent() {
@@ -155,7 +148,7 @@ mod tests {
         for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "localhost", "127.1", "2130706433"] {
             let callback = Callback::new(&format!("http://{host}:{port}/"), "", &HashMap::new()).unwrap();
             let counters = Counters::default();
-            send_with_retries(callback, Instant::now(), &counters, &AllowedUrls::default()).await;
+            send_with_retries(callback, &counters, &AllowedUrls::default()).await;
             assert_eq!(counters.attempts.each_ref().map(Counter::get), [0, 0, 1], "{host}");
             let connected = tokio::time::timeout(Duration::from_secs(1), receiver.accept()).await;
             assert!(connected.is_err(), "{host}");

@@ -194,7 +194,7 @@ async fn open(
     tokio::spawn(connection);
     let answer = requests.send_request(request(address, path)?).await.map_err(|_| GetError::Connect)?;
     // After the response, because a socket belongs to no process before it is accepted.
-    let runner = server.runner.pid;
+    let runner = server.runner.pid();
     let peer = process::peer(runner, local, remote).await;
     let (ip, port) = (remote.ip(), remote.port());
     match peer.map_err(|error| GetError::Unchecked { address, error })? {

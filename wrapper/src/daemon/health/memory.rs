@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{polls::Polls, runner_config::RunnerConfig, runner_metrics::RunnerMetrics};
-use crate::supervise::{ChildInfo, Phase, State};
+use crate::supervise::{ChildInfo, Moment, State};
 
 /// The runner's process state after SIGTERM or SIGINT.
 const FORCEFUL_SHUTDOWN: &str = "forceful-shutdown";
@@ -16,9 +14,9 @@ pub(super) struct Memory {
     pub(super) child: Option<ChildInfo>,
     pub(super) polls: Polls,
     jobs: Option<usize>,
-    pub(super) fewer_jobs: Option<Instant>,
+    pub(super) fewer_jobs: Option<Moment>,
     accepted: u64,
-    pub(super) last_poll: Option<Instant>,
+    pub(super) last_poll: Option<Moment>,
     /// A probe reached the level `polling`.
     pub(super) has_polled: bool,
     /// Jobs that have ended successfully.
@@ -40,7 +38,7 @@ impl Memory {
 
     /// Counts accepted job requests. Requests before the first probe, as of an adopted runner, count as of now: a time that is too late
     /// delays an alert, but a time that is too early causes a false one.
-    pub(super) fn count_polls(&mut self, metrics: &RunnerMetrics, now: Instant) {
+    pub(super) fn count_polls(&mut self, metrics: &RunnerMetrics, now: Moment) {
         // A failed read of the metrics does not reset the counters.
         if metrics.sections.is_empty() {
             return;
@@ -68,18 +66,12 @@ impl Memory {
         let interrupted = metrics.jobs_interrupted;
         let before = *self.interrupted.get_or_insert(interrupted);
         match state {
-            State::Stopping {
-                phase: Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. },
-                ..
-            } => {
+            // The wrapper itself stops the runner forcefully.
+            State::Stopping { phase, .. } if phase.is_forceful() => {}
+            State::Stopping { .. } => {
                 let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
                 self.aborts_jobs |= is_forceful || interrupted > before;
             }
-            // The wrapper itself stops the runner forcefully.
-            State::Stopping {
-                phase: Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed,
-                ..
-            } => {}
             State::Idle
             | State::Starting { .. }
             | State::Running { .. }
@@ -89,7 +81,7 @@ impl Memory {
     }
 
     /// Tracks the number of jobs; an unknown number changes nothing.
-    pub(super) fn count_jobs(&mut self, jobs: Option<usize>, now: Instant) {
+    pub(super) fn count_jobs(&mut self, jobs: Option<usize>, now: Moment) {
         let Some(jobs) = jobs else { return };
         if self.jobs.is_some_and(|before| jobs < before) {
             self.fewer_jobs = Some(now);
@@ -103,16 +95,16 @@ mod tests {
     use super::*;
     use crate::{
         daemon::health::runner_metrics::Requests,
-        supervise::{Mode, Stop},
+        supervise::{Mode, Phase, Stop},
     };
 
     #[test]
     fn only_fewer_jobs_count_as_progress() {
         let mut memory = Memory::default();
-        let begin = Instant::now();
+        let begin = Moment::now();
         let mut seen = |jobs, second| {
             memory.count_jobs(jobs, begin + Duration::from_secs(second));
-            memory.fewer_jobs.map(|moment| (moment - begin).as_secs())
+            memory.fewer_jobs.map(|moment| moment.since(begin).as_secs())
         };
         assert_eq!(
             (seen(None, 0), seen(Some(3), 1), seen(Some(3), 2), seen(Some(5), 3)),
@@ -135,11 +127,12 @@ mod tests {
 
     #[test]
     fn abort_is_noted_only_in_a_drain() {
-        let child = ChildInfo { pid: 1, started: Instant::now() };
+        let child = ChildInfo::example(1);
         let running = State::Running { child, reload: None };
         let stopping = |mode, phase| State::Stopping { child, stop: Stop::new("d", mode), phase };
-        let draining = stopping(Mode::Graceful, Phase::Draining { since: child.started });
-        let terminating = stopping(Mode::Forceful, Phase::Terminating { until: child.started });
+        let draining = stopping(Mode::Graceful, Phase::draining(child.started));
+        let terminating =
+            stopping(Mode::Forceful, Phase::Terminating { until: child.started, refused: None });
         let metrics = |process_state: &str, jobs_interrupted| RunnerMetrics {
             version: Some("19.1.0".to_owned()),
             process_state: Some(process_state.to_owned()),
@@ -166,14 +159,14 @@ mod tests {
     #[test]
     fn last_poll_advances_with_accepted_requests() {
         let mut memory = Memory::default();
-        let begin = Instant::now();
+        let begin = Moment::now();
         let mut seen = |accepted: &[u64], rejected, second| {
             let requests = |accepted| Requests { accepted, rejected, ..Requests::default() };
             let named =
                 accepted.iter().enumerate().map(|(name, accepted)| (name.to_string(), requests(*accepted)));
             let metrics = RunnerMetrics { sections: named.collect(), ..RunnerMetrics::default() };
             memory.count_polls(&metrics, begin + Duration::from_secs(second));
-            memory.last_poll.map(|moment| (moment - begin).as_secs())
+            memory.last_poll.map(|moment| moment.since(begin).as_secs())
         };
         assert_eq!((seen(&[], 0, 0), seen(&[0, 0], 5, 1)), (None, None));
         assert_eq!(

@@ -32,7 +32,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::supervise::{ChildInfo, Observation, Phase, State};
+use crate::supervise::{ChildInfo, Moment, Observation, State};
 
 #[cfg(test)]
 pub(crate) use self::job_list::parse as parse_jobs;
@@ -78,7 +78,7 @@ pub struct Health {
     /// The oldest running job, if the job list has one.
     pub oldest: Option<Oldest>,
     /// Time of the last decrease of the number of jobs; `None` if none was observed for this runner.
-    pub fewer_jobs: Option<Instant>,
+    pub fewer_jobs: Option<Moment>,
     /// Jobs that have ended since the start of the runner's process; `None` if unknown.
     pub ended_jobs: Option<EndedJobs>,
     /// Maximum number of running jobs, from the configuration.
@@ -90,7 +90,7 @@ pub struct Health {
     /// The autoscaling groups of the sections, sorted.
     pub worker_groups: Vec<String>,
     /// Time of the last accepted job request of any section; `None` if none was observed for this runner.
-    pub last_poll: Option<Instant>,
+    pub last_poll: Option<Moment>,
     /// The runner was seen to abort its jobs during a drain.
     pub aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from its configuration.
@@ -121,16 +121,9 @@ impl Oldest {
 }
 
 impl Health {
-    /// What the supervisor needs of the probes of this child.
-    pub fn observation(&self, child: ChildInfo) -> Observation {
-        if self.child != Some(child) {
-            return Observation::default();
-        }
-        Observation {
-            aborts_jobs: self.aborts_jobs,
-            shutdown_timeout: self.shutdown_timeout,
-            ..Observation::default()
-        }
+    /// What the supervisor needs of the probe.
+    pub fn observation(&self) -> Observation {
+        Observation { aborts_jobs: self.aborts_jobs, shutdown_timeout: self.shutdown_timeout }
     }
 
     /// The health in this state.
@@ -164,14 +157,11 @@ impl Health {
             State::Running { .. } => none("the runner has not been probed yet"),
             State::Stopping { child, stop, phase } => {
                 let known = if self.child == Some(*child) { self.clone() } else { Self::default() };
-                let ((reason, problem), aborts_jobs) = match phase {
-                    Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. } => {
-                        (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
-                    }
-                    Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
-                        let reason = "the runner is being stopped forcefully: its jobs are aborted";
-                        ((reason.to_owned(), None), false)
-                    }
+                let ((reason, problem), aborts_jobs) = if phase.is_forceful() {
+                    let reason = "the runner is being stopped forcefully: its jobs are aborted";
+                    ((reason.to_owned(), None), false)
+                } else {
+                    (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
                 };
                 let problems = [(known.suspended, SUSPENDED), (aborts_jobs, ABORTS_JOBS)];
                 let problems =
@@ -193,10 +183,10 @@ const JUST_STARTED: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::{End, Mode, Stop, process::Exit};
+    use crate::supervise::{End, Mode, Phase, Stop, process::Exit};
 
     fn child(pid: u32) -> ChildInfo {
-        ChildInfo { pid, started: Instant::now() }
+        ChildInfo::example(pid)
     }
 
     fn polling(child: ChildInfo) -> Health {
@@ -215,7 +205,7 @@ mod tests {
             let reasons = vec!["the runner is starting and has not been probed yet".to_owned()];
             assert_eq!(found, Health { reasons, ..Health::default() });
         }
-        let phase = Phase::Draining { since: Instant::now() };
+        let phase = Phase::draining(Moment::now());
         let stop = Stop::new("d", Mode::Graceful);
         let found = health.of(&State::Stopping { child: child(8), stop, phase });
         assert_eq!((found.level, found.jobs), (Level::None, None));
@@ -226,17 +216,17 @@ mod tests {
         let child = child(7);
         let health = Health { reasons: vec!["one".to_owned(), "two".to_owned()], ..polling(child) };
         let stopping = |phase| State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase };
-        let now = Instant::now();
+        let now = Moment::now();
         let end = End::Exited { pid: 7, exit: Exit::Code(1), killed: false };
         for (state, reason, jobs) in [
             (State::Idle, "not been started yet", None),
-            (State::Starting { stop: None }, "is starting", None),
+            (State::Starting { child: None }, "is starting", None),
             (State::Backoff { until: now, end: end.clone() }, "waiting for its restart", None),
             (State::Exited { end, stop: None }, "is not running", None),
             (stopping(Phase::Holding { until: now, quit_sent_at: None }), "is draining", Some(3)),
-            (stopping(Phase::Draining { since: now }), "is draining", Some(3)),
+            (stopping(Phase::draining(now)), "is draining", Some(3)),
             (stopping(Phase::Spacing { until: now }), "stopped forcefully", Some(3)),
-            (stopping(Phase::Killed), "stopped forcefully", Some(3)),
+            (stopping(Phase::Killed { refused: None }), "stopped forcefully", Some(3)),
         ] {
             let found = health.of(&state);
             assert!(found.reasons.len() == 1 && found.reasons[0].contains(reason), "{found:?}");
@@ -246,19 +236,22 @@ mod tests {
             let health = Health { quit_problem: Some(problem), ..health.clone() };
             health.of(&stopping(phase)).reasons.join("; ")
         };
-        let (holding, draining) =
-            (Phase::Holding { until: now, quit_sent_at: None }, Phase::Draining { since: now });
+        let (holding, draining) = (Phase::Holding { until: now, quit_sent_at: None }, Phase::draining(now));
         for (phase, problem, reason) in [
             (holding, QuitProblem::Ignored, "is held back for some seconds; the process ignores SIGQUIT"),
-            (draining, QuitProblem::Ignored, "the process ignores it, so that the drain may have no effect"),
-            (draining, QuitProblem::Pending, "the process blocks it and has not received it"),
+            (
+                draining.clone(),
+                QuitProblem::Ignored,
+                "the process ignores it, so that the drain may have no effect",
+            ),
+            (draining.clone(), QuitProblem::Pending, "the process blocks it and has not received it"),
             (draining, QuitProblem::NoEffect, "still reports the process state `running`"),
         ] {
             let found = of_problem(phase, problem);
             assert!(found.contains(reason) && found.contains("with `exec`"), "{found}");
         }
         let suspended = Health { suspended: true, ..health };
-        let found = suspended.of(&stopping(Phase::Draining { since: now }));
+        let found = suspended.of(&stopping(Phase::draining(now)));
         assert!(found.reasons[0].contains("is draining"));
         assert_eq!(found.reasons[1..], [SUSPENDED], "a problem follows");
     }
@@ -283,10 +276,9 @@ mod tests {
         let child = child(7);
         let health = Health { aborts_jobs: true, ..polling(child) };
         let of = |phase| health.of(&State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase });
-        let now = Instant::now();
-        assert_eq!(of(Phase::Draining { since: now }).reasons[1..], [ABORTS_JOBS]);
-        assert_eq!(of(Phase::Terminating { until: now }).reasons.len(), 1);
-        assert!(health.observation(child).aborts_jobs);
-        assert_eq!(health.observation(ChildInfo { pid: 8, ..child }), Observation::default());
+        let now = Moment::now();
+        assert_eq!(of(Phase::draining(now)).reasons[1..], [ABORTS_JOBS]);
+        assert_eq!(of(Phase::Terminating { until: now, refused: None }).reasons.len(), 1);
+        assert!(health.observation().aborts_jobs);
     }
 }

@@ -24,7 +24,7 @@ use super::{
     settings::Settings,
 };
 use crate::supervise::log_key as key;
-use crate::supervise::{ChildInfo, Handle, State, Supervision, process};
+use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, process};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -123,8 +123,8 @@ impl Prober {
                     "health level changed"
                 );
             }
-            if health.aborts_jobs && now.state.stop().is_some_and(|stop| !stop.aborts_jobs) {
-                supervisor.observe();
+            if let Some(child) = health.child {
+                supervisor.observe(child, health.observation());
             }
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
@@ -156,7 +156,7 @@ impl Prober {
             memory.shutdown_timeout = Some(config.shutdown_timeout);
         }
         let begin = Instant::now();
-        let suspended = process::is_suspended(child.pid);
+        let suspended = process::is_suspended(child.pid());
         let (answers, jobs) = match &server {
             // A suspended runner would not respond within the timeout.
             Some(_) if suspended => (Some(Answers::default()), None),
@@ -169,21 +169,21 @@ impl Prober {
         };
         if let Some(answers) = &answers {
             memory.polls.update(&answers.metrics, config.ok());
-            memory.count_polls(&answers.metrics, Instant::now());
+            memory.count_polls(&answers.metrics, Moment::now());
             memory.count_succeeded(&answers.metrics);
             memory.note_abort(&supervision.state, &answers.metrics);
             if memory.first_config.is_none() && answers.metrics.config_loads == 1 {
                 memory.first_config = read.as_ref().ok().cloned();
             }
         }
-        let launcher = process::launcher_of(child.pid).await.map(|launcher| launcher.to_string());
+        let launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
         let evidence = Evidence {
             launcher: launcher.as_deref(),
             uptime: uptime(&supervision.state, child),
             min_uptime: self.settings.min_uptime,
             has_polled: memory.has_polled,
             suspended,
-            restarted: supervision.restarted,
+            restarted: supervision.restarts.automatic,
             restart_window: RESTART_WINDOW,
             config,
             answers: answers.as_ref(),
@@ -206,7 +206,7 @@ impl Prober {
             .is_some()
             .then_some(EndedJobs { succeeded: memory.succeeded, failed: metrics.jobs_failed });
         let count = jobs.as_ref().map(Vec::len).or(metrics.jobs);
-        memory.count_jobs(count, Instant::now());
+        memory.count_jobs(count, Moment::now());
         debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
         Health {
             child: Some(child),
@@ -304,7 +304,7 @@ const BEGINNING: usize = 1000;
 
 /// Uptime of a child that is not stopping.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
-    matches!(state, State::Running { .. }).then(|| Instant::now().saturating_duration_since(child.started))
+    matches!(state, State::Running { .. }).then(|| child.started.elapsed())
 }
 
 fn worker_groups(sections: &[Section]) -> Vec<String> {
@@ -350,7 +350,7 @@ mod tests {
         let listen_address = Some("localhost:1".to_owned());
         let source = Source { config: "/nonexistent".into(), listen_address, is_single: false };
         let settings = Settings { source, min_uptime: Duration::ZERO, interval: Settings::INTERVAL };
-        let child = ChildInfo { pid: std::process::id(), started: Instant::now() };
+        let child = ChildInfo::example(std::process::id());
         let state = State::Running { child, reload: None };
         let supervision = Supervision { state, ..Supervision::default() };
         let prober = Prober::new(settings);

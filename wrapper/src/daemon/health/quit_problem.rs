@@ -27,15 +27,11 @@ pub(super) fn quit_problem(
     metrics: &RunnerMetrics,
     begin: Instant,
 ) -> Option<QuitProblem> {
-    let State::Stopping {
-        child,
-        phase: Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Draining { .. },
-        ..
-    } = &supervision.state
-    else {
+    let State::Stopping { child, phase, .. } = &supervision.state else { return None };
+    if phase.is_forceful() {
         return None;
-    };
-    let ignored = process::ignores_quit(child.pid).then_some(QuitProblem::Ignored);
+    }
+    let ignored = process::ignores_quit(child.pid()).then_some(QuitProblem::Ignored);
     ignored.or_else(|| quit_without_effect(supervision, metrics, begin))
 }
 
@@ -45,14 +41,14 @@ fn quit_without_effect(
     metrics: &RunnerMetrics,
     begin: Instant,
 ) -> Option<QuitProblem> {
-    let State::Stopping { child, phase: Phase::Draining { since }, .. } = supervision.state else {
+    let State::Stopping { child, phase: Phase::Draining { since, .. }, .. } = &supervision.state else {
         return None;
     };
-    if begin < since + QUIT_PERIOD || supervision.is_quit_refused() {
+    if begin < since.at + QUIT_PERIOD || supervision.is_quit_refused() {
         return None;
     }
     let is_running = || metrics.process_state.as_deref() == Some("running");
-    let pending = process::has_pending_quit(child.pid).then_some(QuitProblem::Pending);
+    let pending = process::has_pending_quit(child.pid()).then_some(QuitProblem::Pending);
     pending.or_else(|| is_running().then_some(QuitProblem::NoEffect))
 }
 
@@ -115,24 +111,24 @@ impl QuitProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::{ChildInfo, Mode, Stop};
+    use crate::supervise::{ChildInfo, Mode, Moment, Stop};
 
     #[test]
     fn runner_that_is_still_running_seconds_after_sigquit_has_not_seen_it() {
-        let sent = Instant::now();
-        let child = ChildInfo { pid: 1, started: sent };
+        let sent = Moment::now();
+        let child = ChildInfo::example(1);
         let of = |phase, process_state: &str, seconds| {
             let state = State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase };
             let supervision = Supervision { state, ..Supervision::default() };
             let process_state = Some(process_state.to_owned());
             let metrics = RunnerMetrics { process_state, ..RunnerMetrics::default() };
-            quit_without_effect(&supervision, &metrics, sent + Duration::from_secs(seconds))
+            quit_without_effect(&supervision, &metrics, sent.at + Duration::from_secs(seconds))
         };
-        let draining = Phase::Draining { since: sent };
-        assert_eq!(of(draining, "running", 5), Some(QuitProblem::NoEffect));
-        assert_eq!(of(draining, "running", 4), None, "the page may be older than the signal");
+        let draining = Phase::draining(sent);
+        assert_eq!(of(draining.clone(), "running", 5), Some(QuitProblem::NoEffect));
+        assert_eq!(of(draining.clone(), "running", 4), None, "the page may be older than the signal");
         assert_eq!(of(draining, "graceful-shutdown", 5), None);
         assert_eq!(of(Phase::Holding { until: sent, quit_sent_at: None }, "running", 5), None);
-        assert_eq!(of(Phase::Terminating { until: sent }, "running", 5), None);
+        assert_eq!(of(Phase::Terminating { until: sent, refused: None }, "running", 5), None);
     }
 }

@@ -114,7 +114,7 @@ impl RequestGap {
                             let is_new = |(of, at): (u32, Instant)| of != open && now >= at + REPORT_INTERVAL;
                             if reported.is_none_or(is_new) {
                                 if reported.is_none() {
-                                    let pid = child.pid;
+                                    let pid = child.pid();
                                     info!(
                                         { key::PID } = pid,
                                         { key::OPEN_REQUESTS } = open,

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
 use super::{Drain, Exit, HealthStatus, How, Job, JobList, JobRouter, OldestJob, Registration, Status};
 use crate::{
     daemon::health::{self, Health, Level, QuitProblem, RunnerConfig},
-    supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, Supervision, clock, process},
+    supervise::{ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process},
 };
 
 /// The texts are limited, so that a status has less than 64 KiB and every client can read it.
@@ -30,9 +28,8 @@ impl Status {
     pub(crate) fn new(supervision: &Supervision, health: &Health) -> Self {
         let state = &supervision.state;
         let mut health = health.of(state);
-        let refused = supervision.refused_signal.as_ref();
-        health.reasons.extend(refused.map(|refused| {
-            format!("{} cannot be sent to the runner, trying again: {}", refused.signal, refused.error)
+        health.reasons.extend(supervision.refused_signal().map(|(signal, refused)| {
+            format!("{signal} cannot be sent to the runner, trying again: {}", refused.error)
         }));
         health.reasons.extend(supervision.save_error.as_ref().map(|error| {
             format!(
@@ -46,14 +43,14 @@ impl Status {
             supervision.is_quit_refused() || health.quit_problem == Some(QuitProblem::Pending);
         Self {
             state: state.public(),
-            pid: child.map(|child| child.pid),
+            pid: child.map(|child| child.pid()),
             started_at: child.map(|ChildInfo { started, .. }| at(started)),
             exit: match state {
                 State::Backoff { end, .. } | State::Exited { end, .. } => Some(Exit::new(end)),
                 State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
             },
             failure_reason: failure(supervision),
-            restarts: supervision.restarts,
+            restarts: supervision.restarts.count,
             crash_loop: supervision.is_crash_loop(),
             drain: state.stop().map(|stop| Drain {
                 waits_for: match state {
@@ -158,8 +155,8 @@ impl HealthStatus {
 }
 
 impl Drain {
-    fn new(state: &State, stop: &Stop, (fewer_jobs, is_quit_undelivered): (Option<Instant>, bool)) -> Self {
-        let requested = stop.requested_at;
+    fn new(state: &State, stop: &Stop, (fewer_jobs, is_quit_undelivered): (Option<Moment>, bool)) -> Self {
+        let requested = stop.requested;
         let (deadline, signalled, progress) = match state {
             State::Stopping { phase, .. } => match *phase {
                 Phase::Holding { quit_sent_at, .. } => (stop.deadline, quit_sent_at.is_some(), quit_sent_at),
@@ -167,16 +164,16 @@ impl Drain {
                     (stop.deadline, quit_sent_at.is_some(), quit_sent_at)
                 }
                 Phase::Draining { .. } if is_quit_undelivered => (stop.deadline, false, None),
-                Phase::Draining { since } => (stop.deadline, true, Some(since)),
-                Phase::Terminating { until } => (Some(until), true, None),
-                Phase::Spacing { .. } | Phase::Killed => (None, true, None),
+                Phase::Draining { since, .. } => (stop.deadline, true, Some(since)),
+                Phase::Terminating { until, .. } => (Some(until), true, None),
+                Phase::Spacing { .. } | Phase::Killed { .. } => (None, true, None),
             },
             State::Exited { .. } => (None, true, None),
             State::Idle | State::Starting { .. } | State::Running { .. } | State::Backoff { .. } => {
                 (stop.deadline, false, None)
             }
         };
-        let progress = [progress, fewer_jobs].into_iter().flatten().fold(requested, Instant::max);
+        let progress = [progress, fewer_jobs].into_iter().flatten().fold(requested, Moment::max);
         Self {
             id: stop.id.to_string(),
             mode: stop.mode,
@@ -237,7 +234,7 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
     let mut text = match &supervision.state {
         State::Backoff { end, .. } => {
             let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
-            let times = supervision.failures;
+            let times = supervision.restarts.failures;
             format!(
                 "waiting to restart the runner after {times} consecutive failures; the last failure: {why}"
             )
@@ -280,9 +277,9 @@ fn shortened(text: &str, limit: usize) -> String {
     format!("{}{MARK}", &text[..end])
 }
 
-/// The wall time of an instant, in whole milliseconds: two conversions of one instant can differ by less than that.
-fn at(instant: Instant) -> SystemTime {
-    let since = clock::time(instant).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// The wall time of a moment, in the whole milliseconds that the state file has.
+fn at(moment: Moment) -> SystemTime {
+    let since = moment.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }

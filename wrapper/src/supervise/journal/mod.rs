@@ -5,6 +5,7 @@
 //! records the process and the unit of each message. The wrapper must be root or in the group `systemd-journal`. Output to a file, a pipe or a
 //! terminal is not read back.
 
+mod drain;
 mod redact;
 
 use std::{
@@ -89,7 +90,7 @@ impl Journal {
 
     /// For each text, whether a message of the runner with this PID, which has exited, begins with it and was written after `since`, when
     /// the wall clock was `wall`. Fails if the journal cannot be read in time. The texts have only letters and spaces.
-    pub(super) async fn has_messages<const N: usize>(
+    async fn has_messages<const N: usize>(
         &self,
         texts: [&str; N],
         pid: u32,

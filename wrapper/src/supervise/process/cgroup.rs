@@ -22,7 +22,7 @@ impl Cgroup {
     /// Creates a cgroup for this runner below the wrapper's cgroup; `None` if that is not delegated. `names`: the beginning of its name.
     pub(super) fn make(names: &str, runner: &Identity) -> io::Result<Option<Self>> {
         let Some(own) = delegated() else { return Ok(None) };
-        let cgroup = Self(own.join(format!("{names}-{}-{}", runner.pid, runner.start_ticks())));
+        let cgroup = Self(own.join(format!("{names}-{}-{}", runner.pid, runner.start_ticks)));
         match fs::create_dir(&cgroup.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(Some(cgroup)),
@@ -101,17 +101,16 @@ pub(crate) fn names_for(state_file: Option<&Path>) -> String {
 }
 
 /// The running runner in a cgroup with such a name. Only the wrapper's user can make one, and the kernel shows its processes.
-pub(crate) fn runner_in(names: &str) -> Option<Identity> {
+pub(crate) fn runner_in(names: &str) -> Option<(Identity, Origin)> {
     let entries = fs::read_dir(delegated()?).ok()?.filter_map(Result::ok);
     let mut runners = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let (pid, start_ticks) = name.strip_prefix(names)?.strip_prefix('-')?.split_once('-')?;
-        let mut identity = Identity::of(pid.parse().ok()?).ok()?;
-        let is_it = start_ticks.parse() == Ok(identity.start_ticks())
+        let identity = Identity::of(pid.parse().ok()?).ok()?;
+        let is_it = start_ticks.parse() == Ok(identity.start_ticks)
             && identity.is_alive().unwrap_or(true)
             && Cgroup(entry.path()).processes().contains(&identity.pid);
-        identity.origin = Some(Origin { command: Vec::new(), seen: Vec::new(), cgroup: Some(name) });
-        is_it.then_some(identity)
+        is_it.then_some((identity, Origin { cgroup: Some(name), ..Origin::default() }))
     });
     runners.next()
 }

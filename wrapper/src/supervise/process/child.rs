@@ -27,7 +27,7 @@ use tokio::{
 use super::{
     exec_barrier::Barrier,
     exit::Exit,
-    identity::Identity,
+    identity::{Identity, Origin},
     launcher::launcher_of,
     leftovers::{LeftoverProcesses, report},
     orphans,
@@ -35,7 +35,7 @@ use super::{
     proc_status,
     stat::Process,
 };
-use crate::supervise::policy::Leftovers;
+use crate::supervise::core::Leftovers;
 
 /// Maximum time to wait for a killed child that never became a runner.
 const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -76,6 +76,7 @@ pub struct Child {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
     identity: Identity,
+    origin: Origin,
     /// Whether another process reaps it.
     adopted: bool,
     leftovers: LeftoverProcesses,
@@ -88,22 +89,22 @@ impl Child {
     /// A child that this process has started.
     pub(super) fn started(
         leftovers: LeftoverProcesses,
-        identity: Identity,
+        (identity, origin): (Identity, Origin),
         barrier: Option<Barrier>,
     ) -> io::Result<Self> {
         let (pid, pidfd) = hold(identity.pid)?;
-        Ok(Self { pid, pidfd, identity, adopted: false, leftovers, barrier, has_no_launcher: false })
+        Ok(Self { pid, pidfd, identity, origin, adopted: false, leftovers, barrier, has_no_launcher: false })
     }
 
     /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
-    pub fn adopt(identity: &Identity) -> io::Result<Option<Self>> {
-        let Some((pid, pidfd)) = hold_same(identity)? else { return Ok(None) };
-        let identity = identity.clone();
-        let leftovers = LeftoverProcesses::of_earlier(identity.clone());
+    pub fn adopt(identity: Identity, origin: Origin) -> io::Result<Option<Self>> {
+        let Some((pid, pidfd)) = hold_same(&identity)? else { return Ok(None) };
+        let leftovers = LeftoverProcesses::of_earlier(identity, &origin);
         Ok(Some(Self {
             pid,
             pidfd,
             identity,
+            origin,
             adopted: true,
             leftovers,
             barrier: None,
@@ -112,11 +113,11 @@ impl Child {
     }
 
     /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
-    pub async fn handle_leftovers(runner: &Identity, policy: Leftovers) {
+    pub async fn handle_leftovers(runner: Identity, origin: &Origin, policy: Leftovers) {
         if !runner.is_of_this_boot() {
             return;
         }
-        let mut leftovers = LeftoverProcesses::of_earlier(runner.clone());
+        let mut leftovers = LeftoverProcesses::of_earlier(runner, origin);
         let left = match policy {
             Leftovers::Kill => leftovers.end().await,
             Leftovers::Report => leftovers.running(),
@@ -130,8 +131,13 @@ impl Child {
     }
 
     /// Identifies this process uniquely.
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What the next wrapper needs besides the identity.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Lets the child execute its command, and returns when it has done so.
@@ -174,7 +180,8 @@ impl Child {
     pub(crate) async fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if matches!(signal, Signal::Terminate | Signal::Kill) {
             // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
-            self.remember();
+            // For this wrapper, and through the state file for the next one.
+            self.origin.seen = self.leftovers.remember();
         }
         if signal == Signal::Drain
             && !std::mem::take(&mut self.has_no_launcher)
@@ -248,7 +255,7 @@ impl Child {
 
     /// The exit of an adopted process that its parent has not reaped, from `/proc`.
     fn zombie_exit(&self) -> Option<Exit> {
-        Process::exit_of(self.pid(), self.identity.start_ticks())
+        Process::exit_of(self.pid(), self.identity.start_ticks)
     }
 
     /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
@@ -274,17 +281,9 @@ impl Child {
         ignore_esrch(kill_process_group(self.pid, rustix::process::Signal::KILL))
     }
 
-    /// For this wrapper, and through the state file for the next one.
-    fn remember(&mut self) {
-        let seen = self.leftovers.remember();
-        if let Some(origin) = &mut self.identity.origin {
-            origin.seen = seen;
-        }
-    }
-
     /// Whether the PID of the exited process was reused. While its process group has members, the kernel does not reuse the PID.
     fn pid_was_reused(&self) -> bool {
-        self.adopted && Identity::of(self.pid()).is_ok_and(|now| !now.is_same(&self.identity))
+        self.adopted && Identity::of(self.pid()).is_ok_and(|now| now != self.identity)
     }
 }
 
@@ -313,7 +312,7 @@ mod tests {
                 .spawn()
                 .unwrap();
             let identity = Identity::of(process.id()).unwrap();
-            let mut child = Child::adopt(&identity).unwrap().unwrap();
+            let mut child = Child::adopt(identity, Origin::default()).unwrap().unwrap();
             // `wait` closes its stdin, so that it exits.
             let parent = std::thread::spawn(move || process.wait().unwrap());
             child.exited().await;

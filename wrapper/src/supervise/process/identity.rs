@@ -1,6 +1,12 @@
 //! Identifies a process uniquely.
 
-use std::{fmt, fs, io, os::unix::fs::MetadataExt, sync::OnceLock};
+use std::{
+    fmt, fs, io,
+    os::unix::fs::MetadataExt,
+    str::FromStr,
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
 
 use rustix::{
     io::Errno,
@@ -11,25 +17,26 @@ use serde::{Deserialize, Serialize};
 use super::stat::Process;
 
 /// A unique process: PIDs are reused, but not with the same start time in the same boot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
     /// Start time in kernel ticks since boot. Exec does not change it.
-    start_ticks: u64,
+    pub start_ticks: u64,
     /// Boot id of these ticks.
-    boot: String,
-    /// Present for a runner that a wrapper of this release started.
-    #[serde(default)]
-    pub origin: Option<Origin>,
+    pub boot: BootId,
 }
 
+/// The random UUID of a boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BootId(u128);
+
 /// Values that a wrapper assigned to a runner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The command line configured in the wrapper.
+    /// The command line configured in the wrapper; empty if it is not known.
     pub command: Vec<String>,
     /// PIDs and start times of its processes at the time of SIGTERM.
-    #[serde(default)]
     pub seen: Vec<(u32, u64)>,
     /// The name of its cgroup below the wrapper's.
     pub cgroup: Option<String>,
@@ -46,16 +53,7 @@ impl Identity {
     /// The identity of the process with this PID now.
     pub fn of(pid: u32) -> io::Result<Self> {
         let process = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
-        let start_ticks = process.start_ticks;
-        Ok(Self { pid, start_ticks, boot: boot_id()?, origin: None })
-    }
-
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (self.pid, self.start_ticks, &self.boot) == (other.pid, other.start_ticks, &other.boot)
-    }
-
-    pub(super) fn start_ticks(&self) -> u64 {
-        self.start_ticks
+        Ok(Self { pid, start_ticks: process.start_ticks, boot: boot_id()? })
     }
 
     /// Whether it is from this boot, so that some of its processes may still be running.
@@ -93,26 +91,56 @@ impl Program {
     }
 }
 
-/// The unique id of this boot.
-pub(crate) fn boot_id() -> io::Result<String> {
-    static BOOT: OnceLock<String> = OnceLock::new();
+/// The id of this boot.
+pub(crate) fn boot_id() -> io::Result<BootId> {
+    static BOOT: OnceLock<BootId> = OnceLock::new();
     if let Some(boot) = BOOT.get() {
-        return Ok(boot.clone());
+        return Ok(*boot);
     }
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-    Ok(BOOT.get_or_init(|| boot).clone())
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().parse()?;
+    Ok(*BOOT.get_or_init(|| boot))
 }
 
-/// Without its origin.
+impl FromStr for BootId {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Self> {
+        let digits = text.replace('-', "");
+        let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+        number.map(Self).ok_or_else(|| io::Error::other(format!("invalid boot id {text:?}")))
+    }
+}
+
+impl TryFrom<String> for BootId {
+    type Error = io::Error;
+
+    fn try_from(text: String) -> io::Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<BootId> for String {
+    fn from(boot: BootId) -> Self {
+        boot.to_string()
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = format!("{:032x}", self.0);
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+        f.write_str(&parts.join("-"))
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.boot, self.pid, self.start_ticks)
     }
 }
 
-/// Start time of a process in Unix seconds, as in the metric `process_start_time_seconds` of Prometheus' client libraries: both use the
-/// kernel's current boot time, so a clock change affects both.
-pub(crate) fn started_at(pid: u32) -> Option<f64> {
+/// Start time of a process in Unix seconds, by the kernel's current boot time.
+fn started_at(pid: u32) -> Option<f64> {
     /// The kernel's unit in `/proc`, on all architectures that Linux supports today.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -123,13 +151,20 @@ pub(crate) fn started_at(pid: u32) -> Option<f64> {
     Some(boot + since_boot)
 }
 
+/// The age of a process; zero if it does not exist.
+pub(crate) fn age(pid: u32) -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let started = started_at(pid).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    started.map(|started| now.saturating_sub(started)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn process_start_time_is_in_the_past() {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
         let started = started_at(std::process::id()).unwrap();
         assert!((now - 3600.0..now + 2.0).contains(&started), "{started} and {now}");
         assert_eq!(started_at(u32::MAX), None);
@@ -139,8 +174,9 @@ mod tests {
     fn identity_needs_same_start_time_and_boot() {
         let me = Identity::of(std::process::id()).unwrap();
         assert!(me.is_alive().unwrap());
-        assert!(!Identity { start_ticks: me.start_ticks + 1, ..me.clone() }.is_alive().unwrap());
-        assert!(!Identity { boot: "another".to_owned(), ..me }.is_alive().unwrap());
+        assert!(!Identity { start_ticks: me.start_ticks + 1, ..me }.is_alive().unwrap());
+        assert!(!Identity { boot: BootId(1), ..me }.is_alive().unwrap());
+        assert_eq!(me.boot.to_string().parse::<BootId>().unwrap(), me.boot);
         assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
         assert!(Identity::of(u32::MAX).is_err());
     }

@@ -13,8 +13,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use super::{cgroup::Cgroup, identity::Identity, list, stat::Process};
-use crate::supervise::{log_key as key, policy::Leftovers};
+use super::{
+    cgroup::Cgroup,
+    identity::{Identity, Origin},
+    list,
+    stat::Process,
+};
+use crate::supervise::{core::Leftovers, log_key as key};
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -52,9 +57,9 @@ impl LeftoverProcesses {
     }
 
     /// For the runner of the previous wrapper.
-    pub(super) fn of_earlier(runner: Identity) -> Self {
-        let cgroup = runner.origin.as_ref().and_then(|origin| Cgroup::find(origin.cgroup.as_deref()?));
-        let seen = runner.origin.iter().flat_map(|origin| origin.seen.iter().copied()).collect();
+    pub(super) fn of_earlier(runner: Identity, origin: &Origin) -> Self {
+        let cgroup = origin.cgroup.as_deref().and_then(Cgroup::find);
+        let seen = origin.seen.iter().copied().collect();
         Self { seen, ..Self::new(runner, cgroup) }
     }
 
@@ -126,11 +131,11 @@ impl LeftoverProcesses {
         let in_cgroup: HashSet<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
         let is_root = |process: &&Process| {
             // No process of the runner is older than the runner.
-            process.start_ticks >= self.runner.start_ticks()
+            process.start_ticks >= self.runner.start_ticks
                 && (in_cgroup.contains(&process.pid)
                     || self.seen.contains(&process.id())
                     || (self.adopts && process.parent == me && process.group != own_group)
-                    || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks()))
+                    || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks))
         };
         let roots: HashSet<u32> = all.iter().filter(is_root).map(|process| process.pid).collect();
         let found = list::descendants(&all, &roots, me);

@@ -27,7 +27,7 @@ pub use self::{
     spawner::Spawner,
 };
 pub(crate) use self::{
-    identity::{boot_id, started_at},
+    identity::{age, boot_id},
     launcher::{Launcher, launcher_of},
     peer::{Peer, peer},
     proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended},

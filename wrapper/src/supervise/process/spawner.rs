@@ -65,14 +65,14 @@ impl Spawner {
         command.envs(self.env.iter().map(|(name, value)| (name, value))).process_group(0);
         let mut child = command.spawn()?;
         orphans::hold(child.id());
-        let started = Identity::of(child.id()).and_then(|mut identity| {
+        let started = Identity::of(child.id()).and_then(|identity| {
             let cgroup = self.cgroups.as_ref().and_then(|names| create_cgroup(names, &identity));
-            identity.origin = Some(Origin {
+            let origin = Origin {
                 command: self.command.words(),
                 seen: Vec::new(),
                 cgroup: cgroup.as_ref().and_then(Cgroup::name),
-            });
-            Child::started(LeftoverProcesses::new(identity.clone(), cgroup), identity, barrier)
+            };
+            Child::started(LeftoverProcesses::new(identity, cgroup), (identity, origin), barrier)
         });
         if started.is_err() {
             // Without a pidfd the child could not be watched or stopped. It is not waited for here, because it may hang in the kernel: it is

@@ -84,7 +84,7 @@ impl Record {
         let saved = match read(path).map_err(io("read the file"))? {
             // A wrapper exited normally, or the power failed, which also ended the runner.
             Some(text) if text.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) => {
-                Some(Saved::nothing())
+                Some(Saved::default())
             }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
                 Unreadable::OtherVersion { version, runner } => {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(found, None);
         fs::write(path("precious"), "precious").unwrap();
         symlink("precious", path("state.new")).unwrap();
-        record.write(&Saved::nothing()).unwrap();
+        record.write(&Saved::default()).unwrap();
         assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
         assert_eq!(fs::symlink_metadata(path("state")).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(Record::open(&path("state")).await, Err(RecordError::Locked { .. })));
@@ -174,7 +174,7 @@ mod tests {
         let (record, _) = Record::open(&path).await.unwrap();
         record.empty().unwrap();
         fs::create_dir(beside(&path, ".new")).unwrap();
-        assert!(record.write(&Saved::nothing()).is_err());
+        assert!(record.write(&Saved::default()).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"");
     }
 }

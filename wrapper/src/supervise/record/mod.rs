@@ -13,10 +13,7 @@ pub(crate) mod folder;
 mod format;
 mod lock;
 mod recorder;
-mod times;
 
-#[cfg(test)]
-pub(crate) use self::adoption::handed_over;
 pub(super) use self::recorder::Recorder;
 pub use self::{
     adoption::Found,

@@ -34,7 +34,7 @@ impl From<Status> for v1::Status {
                 .pid
                 .and_then(|pid| Identity::of(pid).ok())
                 .map_or_else(String::new, |it| it.to_string()),
-            boot_id: process::boot_id().unwrap_or_default(),
+            boot_id: process::boot_id().map(|boot| boot.to_string()).unwrap_or_default(),
             reading_log: status.reading_log,
             registrations: status.registrations.into_iter().map(Into::into).collect(),
         }
@@ -203,7 +203,7 @@ mod tests {
             health::{Health, Oldest, parse_jobs},
             status::JobList,
         },
-        supervise::{ChildInfo, End, LastLines, PastStop, Phase, State, Stop, StopId, Supervision},
+        supervise::{ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, StopId, Supervision},
     };
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn status_with_the_longest_texts_has_less_than_64_kib() {
         let long = "\u{10ffff}".repeat(100_000);
-        let child = ChildInfo { pid: 1, started: Instant::now() };
+        let child = ChildInfo::example(1);
         let health = Health {
             reasons: vec![long.clone(); 1000],
             worker_groups: vec![long.clone(); 1000],
@@ -230,7 +230,7 @@ mod tests {
         let stop = Stop { reason: Arc::from(text(1000)), ..Stop::new(&*text(200), Mode::Graceful) };
         let end = End::SpawnFailed(Arc::from(long.as_str()));
         for state in [
-            State::Stopping { child, stop: stop.clone(), phase: Phase::Draining { since: Instant::now() } },
+            State::Stopping { child, stop: stop.clone(), phase: Phase::draining(Moment::now()) },
             State::Exited { end: end.clone(), stop: Some(stop.clone()) },
         ] {
             let supervision = Supervision {

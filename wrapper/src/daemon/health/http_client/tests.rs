@@ -3,7 +3,6 @@
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
-    time::Instant,
 };
 
 use super::*;
@@ -54,8 +53,7 @@ async fn connection_is_reused_until_the_server_closes_it() {
 
 fn server(listener: &TcpListener, pid: u32) -> Server {
     let endpoint = Endpoint(vec![listener.local_addr().unwrap().to_string()]);
-    let started = Instant::now();
-    Server { endpoint, runner: ChildInfo { pid, started } }
+    Server { endpoint, runner: ChildInfo::example(pid) }
 }
 
 #[tokio::test]

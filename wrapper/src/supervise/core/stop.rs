@@ -1,34 +1,28 @@
 //! A stop: who requested it, how the child is stopped, and its outcome. A graceful stop is a drain; the APIs call each stop a drain.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
-use super::{callback::Callback, end::End, observation::Observation, process::Exit};
+use super::{callback::Callback, end::End, moment::Moment, observation::LogEvidence};
+use crate::supervise::process::Exit;
 
 /// A request to stop the child.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// A request with the same id is the same stop.
     pub id: StopId,
     pub reason: Arc<str>,
     /// The user and the transport of the client, as text.
     pub requested_by: Arc<str>,
-    pub requested_at: Instant,
-    /// The wall clock at the request. Unlike a converted `requested_at`, a later change of the wall clock does not move it.
-    pub requested_wall: SystemTime,
+    pub requested: Moment,
     /// The mode of the first request. A later request, or the deadline, can make a graceful stop forceful.
     pub requested_mode: Mode,
     pub mode: Mode,
     /// The client whose request made a graceful stop forceful; empty if none did.
     pub forced_by: Arc<str>,
     /// When a graceful stop becomes forceful. There is no default, because a job may take days.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<Moment>,
     /// The callbacks that are not finished yet. Of those with equal URLs and methods, only the last one is made.
     pub callbacks: Vec<Callback>,
     /// The callbacks that succeeded, or failed after all retries.
@@ -42,7 +36,8 @@ pub struct Stop {
 }
 
 /// The name of a stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub enum StopId {
     /// A drain for the shutdown of the wrapper, which a signal requested.
     Signal,
@@ -72,6 +67,18 @@ impl From<&str> for StopId {
     }
 }
 
+impl From<String> for StopId {
+    fn from(id: String) -> Self {
+        Self::from(id.as_str())
+    }
+}
+
+impl From<StopId> for String {
+    fn from(id: StopId) -> Self {
+        id.to_string()
+    }
+}
+
 impl fmt::Display for StopId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -85,9 +92,11 @@ impl Stop {
     /// The maximum deadline. It is longer than any job.
     const MAX_DEADLINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-    /// The deadline of a stop that is requested now.
-    pub fn deadline_in(limit: Duration) -> Instant {
-        Instant::now() + limit.min(Self::MAX_DEADLINE)
+    /// A deadline this long after the request.
+    #[must_use]
+    pub fn within(self, limit: Option<Duration>) -> Self {
+        let deadline = limit.map(|limit| self.requested + limit.min(Self::MAX_DEADLINE));
+        Self { deadline, ..self }
     }
 
     /// A stop that is requested now, without a deadline or callbacks.
@@ -96,8 +105,7 @@ impl Stop {
             id: id.into(),
             reason: Arc::from(""),
             requested_by: Arc::from(""),
-            requested_at: Instant::now(),
-            requested_wall: SystemTime::now(),
+            requested: Moment::now(),
             requested_mode: mode,
             mode,
             forced_by: Arc::from(""),
@@ -112,7 +120,7 @@ impl Stop {
 }
 
 /// How the child is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Take no new jobs, finish those that run (SIGQUIT).
@@ -178,17 +186,17 @@ impl StopOutcome {
         }
     }
 
-    /// The outcome of this stop when its child ended this way.
-    pub(super) fn of(stop: &Stop, end: &End, observed: Observation) -> Self {
+    /// The outcome of this stop when its child ended this way, and its log showed this.
+    pub(super) fn of(stop: &Stop, end: &End, log: LogEvidence) -> Self {
         match (end, stop.mode) {
             (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
-            (End::Exited { .. }, Mode::Graceful) if observed.aborts_jobs => Self::JobsAborted,
-            (End::Exited { .. }, Mode::Graceful) if observed.lost_results => Self::ResultsLost,
-            (End::Exited { .. }, Mode::Graceful) if observed.log_unreadable => Self::Unknown,
+            (End::Exited { .. }, Mode::Graceful) if stop.aborts_jobs || log.aborted_jobs => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Graceful) if log.lost_results => Self::ResultsLost,
+            (End::Exited { .. }, Mode::Graceful) if log.unreadable => Self::Unknown,
             (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn only_exit_code_0_after_graceful_stop_is_clean() {
-        let nothing = Observation::default();
+        let nothing = LogEvidence::default();
         let of = |mode, exit, killed| {
             StopOutcome::of(&Stop::new("d", mode), &End::Exited { pid: 1, exit, killed }, nothing)
         };
@@ -226,7 +234,7 @@ mod tests {
         let of = |open_requests, code| {
             let stop = Stop { open_requests, ..Stop::new("d", Mode::Graceful) };
             let end = End::Exited { pid: 1, exit: Exit::Code(code), killed: false };
-            StopOutcome::of(&stop, &end, Observation::default())
+            StopOutcome::of(&stop, &end, LogEvidence::default())
         };
         assert_eq!((of(None, 0), of(Some(0), 0)), (StopOutcome::Clean, StopOutcome::Clean));
         assert_eq!((of(Some(1), 0), of(Some(1), 1)), (StopOutcome::OpenRequests, StopOutcome::Failed));
@@ -234,18 +242,17 @@ mod tests {
 
     #[test]
     fn observed_abort_or_lost_result_is_not_clean() {
-        for (aborts_jobs, lost_results, log_unreadable, outcome) in [
+        for (aborted_jobs, lost_results, unreadable, outcome) in [
             (true, false, false, StopOutcome::JobsAborted),
             (false, true, false, StopOutcome::ResultsLost),
             (true, true, false, StopOutcome::JobsAborted),
             (false, false, true, StopOutcome::Unknown),
             (true, false, true, StopOutcome::JobsAborted),
         ] {
-            let observed =
-                Observation { aborts_jobs, lost_results, log_unreadable, ..Observation::default() };
+            let log = LogEvidence { aborted_jobs, lost_results, unreadable };
             let of = |mode, exit| {
                 let stop = Stop { open_requests: Some(1), ..Stop::new("d", mode) };
-                StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false }, observed)
+                StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false }, log)
             };
             assert_eq!(of(Mode::Graceful, Exit::Code(0)), outcome);
             assert_eq!(of(Mode::Forceful, Exit::Code(0)), StopOutcome::JobsAborted);

@@ -2,22 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{
     end::End,
     event::{Answer, Effect, Event, Refusal},
+    moment::Moment,
     policy::Policy,
-    process::{Exit, Signal},
-    state::{ChildInfo, LastLines, Phase, State, Supervision},
+    state::{LastLines, Phase, Restarts, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, Stop, StopId, StopOutcome},
-    table_tests::{PID, SECOND, callback, forceful, graceful, on_failure, states},
+    table_tests::{SECOND, aged, callback, exited, forceful, graceful, on_failure, spawned, states},
 };
+use crate::supervise::process::{Exit, Signal};
 
 #[test]
 fn stop_before_start_is_kept() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy::default();
     let stopped = Supervision::default().with(Event::Stop(graceful()), now, &policy).next;
     let booted = stopped.with(Event::Boot, now, &policy);
@@ -27,12 +26,9 @@ fn stop_before_start_is_kept() {
 
 #[test]
 fn cancel_requires_matching_drain_id() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy::default();
-    let (_, running) = states(now).swap_remove(4);
-    let holding = Supervision { state: running, ..Supervision::default() }
-        .with(Event::Stop(graceful()), now, &policy)
-        .next;
+    let holding = in_state("running", now).with(Event::Stop(graceful()), now, &policy).next;
     let cancel = |id: &str| {
         holding.clone().with(
             Event::Cancel(Some(id).filter(|id| !id.is_empty()).map(StopId::from)),
@@ -50,7 +46,7 @@ fn cancel_requires_matching_drain_id() {
 /// One row for each pair of a drain in progress and a call that joins it, in seconds from now.
 #[test]
 fn joining_drain_only_shortens_deadline() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy::default();
     let at = |seconds: Option<u32>| seconds.map(|seconds| now + seconds * SECOND);
     for (mode, first, joining, holds) in [
@@ -69,10 +65,8 @@ fn joining_drain_only_shortens_deadline() {
                     continue;
                 }
                 let stop = Stop { id: id.clone(), deadline: at(first), ..stop };
-                let state = match state {
-                    State::Stopping { child, phase, .. } => State::Stopping { child, stop, phase },
-                    _ => State::Starting { stop: Some(stop) },
-                };
+                let State::Stopping { child, phase, .. } = state else { panic!("{name}") };
+                let state = State::Stopping { child, stop, phase };
                 let before = Supervision { state, ..Supervision::default() };
                 let request = Stop {
                     deadline: at(joining),
@@ -94,7 +88,7 @@ fn joining_drain_only_shortens_deadline() {
 
 #[test]
 fn forceful_request_makes_joined_drain_forceful() {
-    let now = Instant::now();
+    let now = Moment::now();
     for (name, state) in states(now) {
         let under_way = !matches!(state, State::Exited { .. }) && state.stop().is_some();
         if !under_way {
@@ -110,27 +104,30 @@ fn forceful_request_makes_joined_drain_forceful() {
 
 #[test]
 fn last_stop_is_kept_after_start() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy::default();
     let on = |before: Supervision, event| before.with(event, now, &policy).next;
-    let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+    let running = || on(on(Supervision::default(), Event::Boot), spawned(now));
     let request = Stop { reason: Arc::from("why"), callbacks: vec![callback(1)], ..graceful() };
-    let ended = on(on(running(), Event::Stop(request.clone())), Event::Exited(Exit::Code(3)));
+    let ended = on(on(running(), Event::Stop(request.clone())), exited(Exit::Code(3)));
     assert_eq!(ended.last_stop, None, "it is the present one");
-    let again = on(on(ended, Event::Start), Event::Spawned(PID));
+    let again = on(on(ended, Event::Start), spawned(now));
     let past = again.last_stop.clone().unwrap();
-    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&request.reason, &Vec::new()));
+    assert_eq!((&past.stop.reason, &past.stop.callbacks), (&request.reason, &request.callbacks));
+    // Its callback is still being sent.
+    let finished = on(again.clone(), Event::CallbackFinished(callback(1))).last_stop.unwrap();
+    assert_eq!(finished.stop.finished_callbacks, request.callbacks);
     assert!(matches!(past.end, End::Exited { exit: Exit::Code(3), .. }));
     // A crash is not a stop.
-    let crashed = on(on(again.clone(), Event::Exited(Exit::Code(1))), Event::Start);
+    let crashed = on(on(again.clone(), exited(Exit::Code(1))), Event::Start);
     assert_eq!(crashed.last_stop, again.last_stop);
-    let next = on(on(again, Event::Stop(forceful())), Event::Exited(Exit::Code(0)));
+    let next = on(on(again, Event::Stop(forceful())), exited(Exit::Code(0)));
     assert_eq!(on(next, Event::Start).last_stop.unwrap().stop.mode, Mode::Forceful);
 }
 
 #[test]
 fn callback_count_is_limited() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy::default();
     let mut supervision = Supervision::default();
     for name in 0..=u8::MAX {
@@ -145,146 +142,132 @@ fn callback_count_is_limited() {
     }
 }
 
-/// The state of the wrapper after one that was killed during its shutdown.
-fn interrupted(state: &str, now: Instant) -> Supervision {
-    let (_, state) = states(now).into_iter().find(|(name, _)| *name == state).unwrap();
-    Supervision { state, revive: true, ..Supervision::default() }
+fn in_state(name: &str, now: Moment) -> Supervision {
+    let (_, state) = states(now).into_iter().find(|(known, _)| *known == name).unwrap();
+    Supervision { state, ..Supervision::default() }
 }
 
-/// The wrapper received SIGTERM, and was killed before its child had exited: the next wrapper starts a child.
+/// The wrapper received SIGTERM, and was killed before its child had exited: the next wrapper finishes the shutdown, and exits.
 #[test]
-fn interrupted_wrapper_stop_restarts_runner() {
-    let now = Instant::now();
-    let policy = Policy::default();
-    let adopted = interrupted("draining", now);
-    let ended = adopted.clone().with(Event::Exited(Exit::Unknown), now, &policy);
-    let again = ended.next.with(Event::Tick, now, &policy);
-    assert_eq!(again.effects, [Effect::Spawn]);
+fn interrupted_shutdown_is_finished_by_next_wrapper() {
+    let now = Moment::now();
+    let policy = on_failure();
+    let shutdown = Stop::new(StopId::Signal, Mode::Graceful);
+    let left = in_state("running", now).with(Event::Leave(shutdown), now, &policy).next;
+    let adopted = left.clone().adopted(true, now, &policy);
+    assert_eq!(adopted.clone().with(Event::Cancel(None), now, &policy).answer, Err(Refusal::Leaving));
+    let ended = adopted.clone().with(exited(Exit::Unknown), now, &policy);
+    assert!(ended.effects.contains(&Effect::Leave), "{:?}", ended.effects);
 
-    // A client that requests a stop meanwhile becomes the owner of the stop.
-    let joined = adopted.with(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
+    // A client that joins the shutdown becomes the owner of the stop.
+    let deploy = Event::Stop(Stop::new("deploy", Mode::Graceful));
+    let joined = adopted.with(deploy, now, &policy).next;
     assert_eq!(joined.state.stop().unwrap().id.as_str(), "deploy");
-    let ended = joined.with(Event::Exited(Exit::Unknown), now, &policy).next;
-    assert!(matches!(ended.state, State::Exited { .. }));
-}
+    for ended in
+        [joined.clone().with(exited(Exit::Unknown), now, &policy).next, joined.adopted(false, now, &policy)]
+    {
+        assert!(matches!(ended.state, State::Exited { .. }));
+    }
 
-/// Nothing restarts the child later: the stop of the earlier wrapper is over.
-#[test]
-fn cancel_of_interrupted_wrapper_stop_keeps_restart_policy() {
-    let now = Instant::now();
-    let policy = Policy::default();
-    let adopted = interrupted("holding", now);
-    let cancelled = adopted.with(Event::Cancel(None), now, &policy);
-    assert_eq!(cancelled.answer, Ok(Answer::Done));
-    let ended = cancelled.next.with(Event::Exited(Exit::Unknown), now, &policy).next;
-    assert!(matches!(ended.state, State::Exited { .. }), "{:?}", ended.state);
+    // The child has exited, too: the service manager starts a wrapper with another child.
+    let fresh = left.adopted(false, now, &policy);
+    assert_eq!((&fresh.state, fresh.leaving), (&State::Idle, false));
 }
 
 #[test]
 fn crash_loop_is_reported_until_child_is_stable() {
     let policy = on_failure();
-    let mut now = Instant::now();
+    let mut now = Moment::now();
     let mut supervision = Supervision::default().with(Event::Boot, now, &policy).next;
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        supervision = supervision.with(Event::Spawned(PID), now, &policy).next;
-        supervision = supervision.with(Event::Exited(Exit::Code(1)), now, &policy).next;
+        supervision = supervision.with(spawned(now), now, &policy).next;
+        supervision = supervision.with(exited(Exit::Code(1)), now, &policy).next;
         let due = supervision.due().unwrap();
-        pauses.push((due - now).as_secs());
-        now = due;
+        pauses.push((due - now.at).as_secs());
+        now = now + (due - now.at);
         supervision = supervision.with(Event::Tick, now, &policy).next;
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32]);
     assert!(supervision.is_crash_loop());
-    assert_eq!(supervision.restarts, 6);
+    assert_eq!(supervision.restarts.count, 6);
 
-    supervision = supervision.with(Event::Spawned(PID), now, &policy).next;
-    assert!(supervision.is_crash_loop() && supervision.restarted);
-    now += policy.restart.stable_after;
+    supervision = supervision.with(spawned(now), now, &policy).next;
+    assert!(supervision.is_crash_loop() && supervision.restarts.automatic);
+    now = now + policy.restart.stable_after;
     // Without another event, a tick resets the failures.
-    assert_eq!(supervision.due(), Some(now));
+    assert_eq!(supervision.due(), Some(now.at));
     let lives = supervision.clone().with(Event::Tick, now, &policy).next;
-    assert_eq!((lives.is_crash_loop(), lives.failures, lives.due()), (false, 0, None));
-    supervision = supervision.with(Event::Exited(Exit::Signal(9)), now, &policy).next;
+    assert_eq!((lives.is_crash_loop(), lives.restarts.failures, lives.due()), (false, 0, None));
+    supervision = supervision.with(exited(Exit::Signal(9)), now, &policy).next;
     assert!(!supervision.is_crash_loop());
-    assert_eq!(supervision.due(), Some(now + policy.restart.first_delay));
+    assert_eq!(supervision.due(), Some((now + policy.restart.first_delay).at));
 }
 
 /// Failures of earlier children do not count after a requested start.
 #[test]
 fn start_request_resets_failure_count() {
-    let (policy, now) = (on_failure(), Instant::now());
+    let (policy, now) = (on_failure(), Moment::now());
     let on = |before: Supervision, event| before.with(event, now, &policy).next;
     let crashed = || {
-        let running = on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
-        on(running, Event::Exited(Exit::Code(1)))
+        let running = on(on(Supervision::default(), Event::Boot), spawned(now));
+        on(running, exited(Exit::Code(1)))
     };
     let waiting = crashed();
-    let due = waiting.due().unwrap();
-    let restarted = on(waiting.clone().with(Event::Tick, due, &policy).next, Event::Spawned(PID));
-    assert_eq!((restarted.restarts, restarted.failures, restarted.restarted), (1, 1, true));
+    let due = now + (waiting.due().unwrap() - now.at);
+    let restarted = on(waiting.clone().with(Event::Tick, due, &policy).next, spawned(now));
+    assert_eq!(
+        (restarted.restarts.count, restarted.restarts.failures, restarted.restarts.automatic),
+        (1, 1, true)
+    );
 
-    let drained = on(on(restarted.clone(), Event::Stop(forceful())), Event::Exited(Exit::Code(0)));
+    let drained = on(on(restarted.clone(), Event::Stop(forceful())), exited(Exit::Code(0)));
     for before in [drained, waiting] {
-        let started = on(on(before, Event::Start), Event::Spawned(PID));
-        assert_eq!((started.restarts, started.failures, started.restarted), (0, 0, false));
-        assert_eq!(started.stable_at, None);
+        let started = on(on(before, Event::Start), spawned(now));
+        assert_eq!(started.restarts, Restarts::default());
     }
     // A start that changes nothing forgets nothing.
     let same = on(restarted.clone(), Event::Start);
     assert_eq!(same, restarted);
 }
 
-/// The stop was for the exit of the previous wrapper. Its runner did not exit unexpectedly.
-#[test]
-fn start_after_wrapper_stop_is_not_a_restart() {
-    let (policy, now) = (on_failure(), Instant::now());
-    let on = |before: Supervision, event| before.with(event, now, &policy).next;
-    let child = ChildInfo { pid: PID, started: now };
-    let stop = Stop::new(StopId::Signal.as_str(), Mode::Graceful);
-    let state = State::Stopping { child, stop, phase: Phase::Draining { since: now } };
-    let adopted = Supervision { state, revive: true, ..Supervision::default() };
-    let again = on(on(on(adopted, Event::Exited(Exit::Code(0))), Event::Tick), Event::Spawned(PID));
-    assert!(matches!(again.state, State::Running { .. }));
-    assert_eq!((again.restarts, again.restarted), (0, false));
-}
-
 /// The last lines of a failed child are kept until the next child. Those of a child that exited with code 0, or as requested, are not read.
 #[test]
 fn last_log_lines_of_failed_child_kept_until_next_child() {
-    let now = Instant::now();
+    let now = Moment::now();
     let lines = LastLines::Read(Arc::from(["why".to_owned()]));
     let read = Event::LogRead(Arc::from(["why".to_owned()]));
     for policy in [Policy::default(), on_failure()] {
         let on = |before: Supervision, event| before.with(event, now, &policy).next;
-        let running = || on(on(Supervision::default(), Event::Boot), Event::Spawned(PID));
+        let running = || on(on(Supervision::default(), Event::Boot), spawned(now));
         let wants = |event, wanted: bool| {
             let step = running().with(event, now, &policy);
-            let effect = Effect::ReadLog { pid: PID, started: now };
+            let effect = Effect::ReadLog(aged(now, Duration::ZERO));
             assert_eq!(step.effects.contains(&effect), wanted, "{:?}", step.next);
             step.next
         };
-        let ended = wants(Event::Exited(Exit::Code(0)), false);
+        let ended = wants(exited(Exit::Code(0)), false);
         assert_eq!(on(ended, read.clone()).last_lines, LastLines::NotRead);
-        wants(Event::Exited(Exit::Unknown), true);
-        wants(Event::Exited(Exit::Signal(9)), true);
-        let failed = on(wants(Event::Exited(Exit::Code(1)), true), read.clone());
+        wants(exited(Exit::Unknown), true);
+        wants(exited(Exit::Signal(9)), true);
+        let failed = on(wants(exited(Exit::Code(1)), true), read.clone());
         assert_eq!(failed.last_lines, lines);
-        let again = on(on(failed, Event::Start), Event::Spawned(PID));
+        let again = on(on(failed, Event::Start), spawned(now));
         assert_eq!(again.last_lines, LastLines::NotRead);
 
         let stopping = on(running(), Event::Stop(forceful()));
-        assert_eq!(on(stopping.clone(), Event::Exited(Exit::Unknown)).last_lines, LastLines::NotRead);
-        assert_eq!(on(stopping, Event::Exited(Exit::Code(1))).last_lines, LastLines::Reading);
+        assert_eq!(on(stopping.clone(), exited(Exit::Unknown)).last_lines, LastLines::NotRead);
+        assert_eq!(on(stopping, exited(Exit::Code(1))).last_lines, LastLines::Reading);
     }
 }
 
 #[test]
 fn each_exit_and_each_drain_is_counted_once() {
     use StopOutcome::{Clean, Failed, Killed, NoRunner, Unknown};
-    let exit = |exit| Event::Exited(exit);
+    let exit = exited;
     let (stop, force) = (|| Event::Stop(graceful()), || Event::Stop(forceful()));
-    let boot = || vec![Event::Boot, Event::Spawned(PID)];
+    let now = Moment::now();
+    let boot = || vec![Event::Boot, spawned(now)];
     let after_boot = |events: Vec<Event>| [boot(), events].concat();
     for (events, exits, drains) in [
         (after_boot(vec![exit(Exit::Signal(9))]), vec![ExitReason::Signal], vec![]),
@@ -309,7 +292,6 @@ fn each_exit_and_each_drain_is_counted_once() {
             vec![(Mode::Forceful, Some(Killed))],
         ),
         (after_boot(vec![stop(), Event::Cancel(None)]), vec![], vec![(Mode::Graceful, None)]),
-        (vec![Event::Boot, stop(), Event::Cancel(None)], vec![], vec![(Mode::Graceful, None)]),
         (vec![stop()], vec![], vec![(Mode::Graceful, Some(NoRunner))]),
         (
             after_boot(vec![exit(Exit::Code(1)), stop()]),
@@ -317,7 +299,7 @@ fn each_exit_and_each_drain_is_counted_once() {
             vec![(Mode::Graceful, Some(NoRunner))],
         ),
         (
-            vec![Event::Boot, stop(), Event::SpawnFailed(Arc::from("no"))],
+            vec![Event::Boot, Event::SpawnFailed(Arc::from("no")), stop()],
             vec![ExitReason::SpawnFailed],
             vec![(Mode::Graceful, Some(NoRunner))],
         ),
@@ -339,7 +321,6 @@ fn each_exit_and_each_drain_is_counted_once() {
         ),
     ] {
         let policy = Policy { termination_timeout: Some(Duration::ZERO), ..on_failure() };
-        let now = Instant::now();
         let mut supervision = Supervision::default();
         let (mut exited, mut drained) = (Vec::new(), Vec::new());
         for event in &events {
@@ -360,17 +341,17 @@ fn each_exit_and_each_drain_is_counted_once() {
 /// A slow disk delays the state file, which is written before the signal.
 #[test]
 fn time_after_signal_counts_from_its_sending() {
-    let (now, policy) = (Instant::now(), Policy::default());
-    let mut draining = interrupted("draining", now);
+    let (now, policy) =
+        (Moment::now(), Policy { termination_timeout: Some(60 * SECOND), ..Policy::default() });
     let sent = now + 3 * SECOND;
-    draining.state.signalled(Signal::Drain, sent, 60 * SECOND);
+    let draining = in_state("draining", now).with(Event::SignalSent(Signal::Drain), sent, &policy).next;
     let forced = draining.with(Event::Stop(forceful()), sent, &policy).next;
     let State::Stopping { phase: Phase::Spacing { until }, .. } = forced.state else { panic!("{forced:?}") };
     assert_eq!(until, sent + policy.signal_spacing);
-    let mut terminating = forced.with(Event::Tick, until, &policy).next;
+    let terminating = forced.with(Event::Tick, until, &policy).next;
     let sent = until + 3 * SECOND;
-    terminating.state.signalled(Signal::Terminate, sent, 60 * SECOND);
-    let State::Stopping { phase: Phase::Terminating { until: kill }, .. } = terminating.state else {
+    let terminating = terminating.with(Event::SignalSent(Signal::Terminate), sent, &policy).next;
+    let State::Stopping { phase: Phase::Terminating { until: kill, .. }, .. } = terminating.state else {
         panic!("{terminating:?}")
     };
     assert_eq!(kill, sent + 60 * SECOND);
@@ -378,15 +359,15 @@ fn time_after_signal_counts_from_its_sending() {
 
 #[test]
 fn drain_duration_counts_from_request() {
-    let (now, policy) = (Instant::now(), Policy::default());
+    let (now, policy) = (Moment::now(), Policy::default());
     let draining = Supervision::default()
         .with(Event::Boot, now, &policy)
         .next
-        .with(Event::Spawned(PID), now, &policy)
+        .with(spawned(now), now, &policy)
         .next
-        .with(Event::Stop(Stop { requested_at: now, ..graceful() }), now, &policy)
+        .with(Event::Stop(Stop { requested: now, ..graceful() }), now, &policy)
         .next;
-    let step = draining.with(Event::Exited(Exit::Code(0)), now + 90 * SECOND, &policy);
+    let step = draining.with(exited(Exit::Code(0)), now + 90 * SECOND, &policy);
     let duration = step.effects.iter().find_map(|effect| match effect {
         Effect::Count(Counted::Stop(stop)) => stop.duration,
         _ => None,

@@ -7,19 +7,19 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
 use super::{
     callback::Callback,
     end::End,
     event::{Answer, Context, Effect, Event},
+    moment::Moment,
+    observation::{LogEvidence, Observation},
     policy::{Policy, Restart, RestartWhen},
-    process::{Exit, Signal},
-    state::{ChildInfo, Phase, State, Supervision},
+    state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
     statistics::Counted,
     stop::{Mode, Stop, StopOutcome},
-    table::Step,
+    transition::Step,
 };
+use crate::supervise::process::{Exit, Identity, Signal};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const PID: u32 = 7;
@@ -44,25 +44,43 @@ pub(super) fn end() -> End {
     End::Exited { pid: PID, exit: Exit::Code(1), killed: false }
 }
 
+/// A child of this age.
+pub(super) fn aged(now: Moment, age: Duration) -> ChildInfo {
+    let process =
+        Identity { pid: PID, start_ticks: 1, boot: "00000000-0000-0000-0000-000000000001".parse().unwrap() };
+    ChildInfo { process, started: now - age }
+}
+
+/// The event that a child was started now.
+pub(super) fn spawned(now: Moment) -> Event {
+    Event::Spawned(aged(now, Duration::ZERO))
+}
+
+pub(super) fn exited(exit: Exit) -> Event {
+    Event::Exited(exit, LogEvidence::default())
+}
+
 /// A child that is 10 s old.
-fn child(now: Instant) -> ChildInfo {
-    ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() }
+pub(super) fn child(now: Moment) -> ChildInfo {
+    aged(now, 10 * SECOND)
 }
 
 /// One of every state, in each form that the table distinguishes. The child is 10 s old.
-pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
+pub(super) fn states(now: Moment) -> Vec<(&'static str, State)> {
     let child = child(now);
     let later = now + 5 * SECOND;
     let stopping = |stop, phase| State::Stopping { child, stop, phase };
+    let refused = |retry_at| {
+        let refused = Some(Refused { error: "not permitted".into(), retry_at });
+        Phase::Draining { since: child.started, repeated: false, refused }
+    };
     let dated = Stop { deadline: Some(now), ..graceful() };
     vec![
         ("idle", State::Idle),
-        ("starting", State::Starting { stop: None }),
-        ("starting, stop kept", State::Starting { stop: Some(graceful()) }),
-        ("starting, force kept", State::Starting { stop: Some(forceful()) }),
+        ("starting", State::Starting { child: None }),
         ("running", State::Running { child, reload: None }),
-        ("running, reload held", State::Running { child, reload: Some(later) }),
-        ("running, reload due", State::Running { child, reload: Some(now) }),
+        ("running, reload held", State::Running { child, reload: Some(Reload::Held(later)) }),
+        ("running, reload due", State::Running { child, reload: Some(Reload::Held(now)) }),
         ("holding", stopping(graceful(), Phase::Holding { until: later, quit_sent_at: None })),
         ("holding, due", stopping(graceful(), Phase::Holding { until: now, quit_sent_at: None })),
         (
@@ -96,14 +114,15 @@ pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
             "awaiting gap, past deadline",
             stopping(dated.clone(), Phase::AwaitingGap { until: later, open: None, quit_sent_at: None }),
         ),
-        ("draining", stopping(graceful(), Phase::Draining { since: child.started })),
-        ("draining since now", stopping(graceful(), Phase::Draining { since: now })),
-        ("draining, past deadline", stopping(dated, Phase::Draining { since: child.started })),
+        ("draining", stopping(graceful(), Phase::draining(child.started))),
+        ("draining since now", stopping(graceful(), Phase::draining(now))),
+        ("draining, refused", stopping(graceful(), refused(now))),
+        ("draining, past deadline", stopping(dated, Phase::draining(child.started))),
         ("spacing", stopping(forceful(), Phase::Spacing { until: later })),
         ("spacing, due", stopping(forceful(), Phase::Spacing { until: now })),
-        ("terminating", stopping(forceful(), Phase::Terminating { until: later })),
-        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now })),
-        ("killed", stopping(forceful(), Phase::Killed)),
+        ("terminating", stopping(forceful(), Phase::Terminating { until: later, refused: None })),
+        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now, refused: None })),
+        ("killed", stopping(forceful(), Phase::Killed { refused: None })),
         ("backoff", State::Backoff { until: later, end: end() }),
         ("backoff, due", State::Backoff { until: now, end: end() }),
         ("stopped", State::Exited { end: end(), stop: None }),
@@ -112,18 +131,25 @@ pub(super) fn states(now: Instant) -> Vec<(&'static str, State)> {
 }
 
 /// One of every event, and whether the child handles SIGQUIT.
-fn events(now: Instant) -> Vec<(&'static str, Event, bool)> {
+fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
     let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
     let child = child(now);
     vec![
         ("boot", Event::Boot, false),
         ("start", Event::Start, false),
-        ("spawned", Event::Spawned(PID), false),
+        ("spawned", spawned(now), false),
         ("spawn failed", Event::SpawnFailed(Arc::from("no")), false),
-        ("exited, code 0", Event::Exited(Exit::Code(0)), false),
-        ("exited, code 1", Event::Exited(Exit::Code(1)), false),
+        ("exited, code 0", exited(Exit::Code(0)), false),
+        ("exited, code 1", exited(Exit::Code(1)), false),
         ("tick", Event::Tick, false),
         ("tick, handler", Event::Tick, true),
+        ("SIGQUIT sent", Event::SignalSent(Signal::Drain), false),
+        ("SIGQUIT refused", Event::SignalRefused(Signal::Drain, "not permitted".into()), false),
+        (
+            "aborts jobs",
+            Event::Observed(child, Observation { aborts_jobs: true, ..Observation::default() }),
+            false,
+        ),
         ("open requests", Event::JobRequests(child, Some(1)), true),
         ("no open request", Event::JobRequests(child, Some(0)), true),
         ("requests unknown", Event::JobRequests(child, None), true),
@@ -142,7 +168,7 @@ fn events(now: Instant) -> Vec<(&'static str, Event, bool)> {
 
 impl Supervision {
     /// The transition where it is unknown whether the child handles SIGQUIT.
-    pub(super) fn with(self, event: Event, now: Instant, policy: &Policy) -> Step {
+    pub(super) fn with(self, event: Event, now: Moment, policy: &Policy) -> Step {
         self.on(event, Context::new(now, policy, false))
     }
 }
@@ -156,7 +182,8 @@ fn word(effect: &Effect) -> String {
         Effect::Spawn => "spawn".to_owned(),
         Effect::Signal(signal) => signal.to_string(),
         Effect::Callback(_) => "callback".to_owned(),
-        Effect::ReadLog { pid, .. } => format!("read log of {pid}"),
+        Effect::KillLeftovers => "kill leftovers".to_owned(),
+        Effect::ReadLog(child) => format!("read log of {}", child.pid()),
         Effect::Count(Counted::Exit(reason)) => format!("count exit {}", reason.name()),
         Effect::Count(Counted::Stop(stop)) => {
             format!("count stop {}", stop.outcome.map_or("cancelled", StopOutcome::name))
@@ -174,7 +201,7 @@ fn detailed(state: &State) -> &'static str {
             Phase::Draining { .. } => "draining",
             Phase::Spacing { .. } => "spacing",
             Phase::Terminating { .. } => "terminating",
-            Phase::Killed => "killed",
+            Phase::Killed { .. } => "killed",
         },
         other => other.public().name(),
     }
@@ -183,7 +210,7 @@ fn detailed(state: &State) -> &'static str {
 /// Every state with every event, one line each.
 #[test]
 fn transition_table_matches_snapshot() {
-    let now = Instant::now();
+    let now = Moment::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {
         for (event_name, event, handles_quit) in events(now) {
@@ -213,7 +240,7 @@ fn transition_table_matches_snapshot() {
 /// The invariants of each single transition, for every state, event and policy.
 #[test]
 fn each_transition_keeps_invariants() {
-    let now = Instant::now();
+    let now = Moment::now();
     for policy in [Policy::default(), on_failure(), Policy { leave_when_stopped: true, ..Policy::default() }]
     {
         for leaving in [false, true] {
@@ -269,22 +296,19 @@ pub(super) fn check_step(
         };
         assert!(sent || was_waiting, "{context}: SIGQUIT without a gap");
     }
-    let leaves = matches!(next.state, State::Exited { .. }) && next.leaving;
     let is_over = |supervision: &Supervision| matches!(supervision.state, State::Exited { .. });
+    let ends = is_over(next) && (!is_over(before) || matches!(event, Event::Leave(_)));
+    let leaves = ends && next.leaving;
     let leaving = before.leaving
-        || matches!(event, Event::Leave(_))
+        || (matches!(event, Event::Leave(_)) && answer.is_ok())
         || (policy.leave_when_stopped && is_over(next) && !is_over(before));
     assert_eq!(
         next.leaving, leaving,
         "{context}: the policy requires to leave when the child stops, only then"
     );
-    if let (State::Stopping { stop, .. }, Event::Exited(_)) = (&before.state, event) {
+    if let (State::Stopping { stop, .. }, Event::Exited(..)) = (&before.state, event) {
         let is_forceful = stop.mode == Mode::Forceful;
-        assert_eq!(
-            count(&Effect::Signal(Signal::Kill)) == 1,
-            is_forceful,
-            "{context}: what it leaves behind"
-        );
+        assert_eq!(count(&Effect::KillLeftovers) == 1, is_forceful, "{context}: what it leaves behind");
     }
     assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
     if before.leaving {
@@ -294,12 +318,13 @@ pub(super) fn check_step(
     }
     // No state that moves on by itself forgets when.
     if let State::Stopping { phase, .. } = &next.state
-        && !matches!(phase, Phase::Draining { .. } | Phase::Killed)
+        && !matches!(phase, Phase::Draining { .. } | Phase::Killed { .. })
     {
         assert!(next.due().is_some(), "{context}");
     }
     // Nothing is due that a tick would not change.
     if let Some(due) = next.due() {
+        let due = Moment { at: due, ..Moment::now() };
         let ticked = next.clone().with(Event::Tick, due, policy);
         assert_ne!(ticked.next, *next, "{context}: a tick at its time changes nothing");
     }

@@ -3,34 +3,41 @@
 use std::{sync::Arc, time::Duration};
 
 use thiserror::Error;
-use tokio::time::Instant;
 
 use super::{
     callback::Callback,
-    observation::Observation,
+    moment::Moment,
+    observation::{LogEvidence, Observation},
     policy::Policy,
-    process::{Exit, Signal},
     state::ChildInfo,
     statistics::Counted,
     stop::{Stop, StopId},
 };
+use crate::supervise::process::{Exit, Signal};
 
+/// Everything that happens to a supervision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     /// A request to start the first child. It has no effect after any other request, so that an earlier stop is kept.
     Boot,
     /// A request to start a child after a stop.
     Start,
-    /// A child with this PID was started.
-    Spawned(u32),
+    /// A process was made, which becomes the child when the state file has its identity.
+    Forked(ChildInfo),
+    /// This process is the child now.
+    Spawned(ChildInfo),
     /// No child could be started.
     SpawnFailed(Arc<str>),
-    Exited(Exit),
+    Exited(Exit, LogEvidence),
+    /// The signal of an effect was sent.
+    SignalSent(Signal),
     /// The kernel refused to send this signal.
     SignalRefused(Signal, Arc<str>),
-    /// Time has passed, the child handles SIGQUIT now, or an observation has changed.
+    /// Time has passed, or the child handles SIGQUIT now.
     /// [`Supervision::due`](super::state::Supervision::due) is the next instant at which time matters.
     Tick,
+    /// A probe of this child has shown this.
+    Observed(ChildInfo, Observation),
     /// This child has so many open job requests; 0 only if SIGQUIT cancels none to which GitLab could assign a job. `None`: it does not report them.
     JobRequests(ChildInfo, Option<u32>),
     /// A request to stop the child.
@@ -45,6 +52,8 @@ pub(super) enum Event {
     CallbackFinished(Callback),
     /// The last log lines of a failed child were read, or could not be read.
     LogRead(Arc<[String]>),
+    /// The state file has this state, or could not be written for this reason.
+    Saved(Option<Arc<str>>),
 }
 
 /// The answer to an accepted request.
@@ -69,6 +78,8 @@ impl Answer {
 /// Why a request was rejected. Nothing has changed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
+    #[error("the runner is being started; retry")]
+    Starting,
     #[error("the runner is stopping; start it after it has exited")]
     Stopping,
     #[error("the wrapper is exiting")]
@@ -96,39 +107,39 @@ pub enum Refusal {
 
 /// What has to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub enum Effect {
+    /// [`Event::Forked`], and then [`Event::Spawned`] or [`Event::SpawnFailed`] follow. No other event comes before them.
     Spawn,
+    /// [`Event::SignalSent`] or [`Event::SignalRefused`] follows.
     Signal(Signal),
+    /// Kill the processes that the child, which has exited, left behind.
+    KillLeftovers,
     Callback(Callback),
-    /// Read the log of the child with this PID, started at this instant. [`Event::LogRead`] follows.
-    ReadLog {
-        pid: u32,
-        started: Instant,
-    },
+    /// Read the log of this child. [`Event::LogRead`] follows.
+    ReadLog(ChildInfo),
     Count(Counted),
     /// The supervisor's work is done.
     Leave,
 }
 
-/// The input of one transition, and the effects so far.
+/// The input of one transition besides its event, and the effects so far.
 #[derive(Debug)]
-pub(super) struct Context<'a> {
-    pub(super) now: Instant,
-    pub(super) policy: &'a Policy,
+pub struct Context<'a> {
+    pub now: Moment,
+    pub policy: &'a Policy,
     /// The child is known to catch SIGQUIT.
-    pub(super) handles_quit: bool,
-    pub(super) observation: Observation,
+    pub handles_quit: bool,
     pub(super) effects: Vec<Effect>,
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(now: Instant, policy: &'a Policy, handles_quit: bool) -> Self {
-        Self { now, policy, handles_quit, observation: Observation::default(), effects: Vec::new() }
+    pub fn new(now: Moment, policy: &'a Policy, handles_quit: bool) -> Self {
+        Self { now, policy, handles_quit, effects: Vec::new() }
     }
 
-    /// The time between SIGTERM and SIGKILL.
-    pub(super) fn termination_timeout(&self) -> Duration {
-        self.policy.termination_timeout(self.observation.shutdown_timeout)
+    /// The time between SIGTERM and SIGKILL for a child with this limit for its cleanup.
+    pub(super) fn termination_timeout(&self, observed: Observation) -> Duration {
+        self.policy.termination_timeout(observed.shutdown_timeout)
     }
 
     pub(super) fn add(&mut self, effect: Effect) {

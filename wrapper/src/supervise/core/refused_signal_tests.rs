@@ -2,26 +2,25 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{
-    event::{Context, Effect, Event, Refusal},
+    event::{Effect, Event, Refusal},
+    moment::Moment,
     observation::Observation,
     policy::Policy,
-    process::Signal,
-    state::{ChildInfo, Phase, State, Supervision},
-    table_tests::{PID, SECOND, forceful, graceful},
+    state::{Phase, State, Supervision},
+    table_tests::{child, forceful, graceful},
 };
+use crate::supervise::process::Signal;
 
 #[test]
 fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
     let refused = |before: Supervision| {
         let error = "Operation not permitted".into();
         before.with(Event::SignalRefused(Signal::Drain, error), now, &policy).next
     };
-    let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
+    let child = child(now);
     let draining = |quit_sent_at| {
         let phase = Phase::Holding { until: now, quit_sent_at };
         let state = State::Stopping { child, stop: graceful(), phase };
@@ -30,7 +29,7 @@ fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
     };
     let unsent = draining(None);
     assert!(unsent.is_quit_refused());
-    let retry = unsent.due().unwrap();
+    let retry = now + (unsent.due().unwrap() - now.at);
     let repeated = unsent.clone().with(Event::Tick, retry, &policy);
     assert_eq!(repeated.effects, [Effect::Signal(Signal::Drain)]);
     assert!(!repeated.next.is_quit_refused());
@@ -47,15 +46,15 @@ fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
 /// A second SIGTERM would skip the runner's cleanup. The first one came from another process, or from a wrapper that was killed before it could save it.
 #[test]
 fn runner_that_aborts_its_jobs_gets_no_sigterm() {
-    let (now, policy) = (Instant::now(), Policy::default());
-    let child = ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() };
+    let (now, policy) = (Moment::now(), Policy::default());
+    let child = child(now);
     let running = || Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
     for (aborts_jobs, effects) in [(false, vec![Effect::Signal(Signal::Terminate)]), (true, vec![])] {
-        let mut context = Context::new(now, &policy, true);
-        context.observation = Observation { aborts_jobs, ..Observation::default() };
-        let step = running().on(Event::Stop(forceful()), context);
+        let observed = Observation { aborts_jobs, ..Observation::default() };
+        let running = running().with(Event::Observed(child, observed), now, &policy).next;
+        let step = running.with(Event::Stop(forceful()), now, &policy);
         assert_eq!(step.effects, effects, "{aborts_jobs}");
-        let State::Stopping { phase: Phase::Terminating { until }, .. } = step.next.state else {
+        let State::Stopping { phase: Phase::Terminating { until, .. }, .. } = step.next.state else {
             panic!("{:?}", step.next)
         };
         let killed = step.next.with(Event::Tick, until, &policy);

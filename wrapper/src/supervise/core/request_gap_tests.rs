@@ -2,45 +2,39 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{
     event::{Answer, Effect, Event, Refusal},
+    moment::Moment,
     policy::Policy,
-    process::{Exit, Signal},
-    record::handed_over,
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, Stop, StopOutcome},
-    table_tests::{PID, SECOND, forceful, graceful},
+    table_tests::{SECOND, child, exited, forceful, graceful},
 };
+use crate::supervise::process::{Exit, Signal};
 
 const QUIT: Effect = Effect::Signal(Signal::Drain);
 
-fn child(now: Instant) -> ChildInfo {
-    ChildInfo { pid: PID, started: now.checked_sub(10 * SECOND).unwrap() }
-}
-
 /// A drain that waits for a gap since now.
-fn waiting(now: Instant, stop: Stop) -> Supervision {
+fn waiting(now: Moment, stop: Stop) -> Supervision {
     let phase = Phase::Holding { until: now, quit_sent_at: None };
     let state = State::Stopping { child: child(now), stop, phase };
     let step = Supervision { state, ..Supervision::default() }.with(Event::Tick, now, &Policy::default());
     assert_eq!(step.effects, [], "no signal before a gap");
     let until = now + Policy::REQUEST_GAP_TIMEOUT;
     let expected = Phase::AwaitingGap { until, open: None, quit_sent_at: None };
-    assert!(matches!(step.next.state, State::Stopping { phase, .. } if phase == expected));
+    assert!(matches!(&step.next.state, State::Stopping { phase, .. } if *phase == expected));
     step.next
 }
 
 #[test]
 fn sigquit_waits_until_no_request_is_open() {
-    let (now, policy) = (Instant::now(), Policy::default());
+    let (now, policy) = (Moment::now(), Policy::default());
     let requests = |open| Event::JobRequests(child(now), open);
     for (open, recorded) in [(Some(0), Some(0)), (None, None)] {
         let step = waiting(now, graceful()).with(requests(Some(2)), now, &policy);
         assert_eq!(step.effects, []);
-        assert_eq!(step.next.due(), Some(now + Policy::REQUEST_GAP_TIMEOUT));
-        let other = Event::JobRequests(ChildInfo { pid: PID + 1, ..child(now) }, Some(0));
+        assert_eq!(step.next.due(), Some((now + Policy::REQUEST_GAP_TIMEOUT).at));
+        let other = Event::JobRequests(ChildInfo { started: now, ..child(now) }, Some(0));
         let step = step.next.with(other, now, &policy);
         assert_eq!(step.effects, [], "of another child");
         let step = step.next.with(requests(open), now, &policy);
@@ -51,33 +45,30 @@ fn sigquit_waits_until_no_request_is_open() {
 
 #[test]
 fn open_requests_at_the_timeout_are_in_the_outcome() {
-    let (now, policy) = (Instant::now(), Policy::default());
+    let (now, policy) = (Moment::now(), Policy::default());
     let open = waiting(now, graceful()).with(Event::JobRequests(child(now), Some(2)), now, &policy).next;
     let timeout = now + Policy::REQUEST_GAP_TIMEOUT;
     let step = open.with(Event::Tick, timeout, &policy);
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
     // The next wrapper knows it, too, waits for a gap again, and cannot cancel.
-    let identity =
-        serde_json::from_str(&format!(r#"{{"pid":{PID},"start_ticks":1,"boot":"this"}}"#)).unwrap();
-    let adopted = handed_over(&step.next, Some(&identity), true, timeout, &policy);
+    let adopted = step.next.clone().adopted(true, timeout, &policy);
     let again = adopted.with(Event::Tick, timeout + policy.handler_wait, &policy);
     assert_eq!(again.effects, []);
-    let ChildInfo { pid, .. } = child(now);
     let of = again.next.state.child().unwrap();
-    assert_eq!(of.pid, pid);
+    assert_eq!(of, child(now));
     assert_eq!(again.next.clone().with(Event::Cancel(None), timeout, &policy).answer, Err(Refusal::TooLate));
     let again = again.next.with(Event::JobRequests(of, Some(0)), timeout, &policy);
     assert_eq!(again.effects, [QUIT]);
     assert_eq!(again.next.state.stop().unwrap().open_requests, Some(2), "at the first SIGQUIT");
-    let ended = step.next.with(Event::Exited(Exit::Code(0)), timeout, &policy).next;
+    let ended = step.next.with(exited(Exit::Code(0)), timeout, &policy).next;
     let stop = ended.state.stop().unwrap();
     assert_eq!((stop.outcome, stop.open_requests), (Some(StopOutcome::OpenRequests), Some(2)));
 }
 
 #[test]
 fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
-    let (now, policy) = (Instant::now(), Policy::default());
+    let (now, policy) = (Moment::now(), Policy::default());
     let cancelled = waiting(now, graceful()).with(Event::Cancel(None), now, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done));
     assert!(matches!(cancelled.next.state, State::Running { reload: None, .. }));
@@ -86,20 +77,18 @@ fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
     assert_eq!(forced.effects, [Effect::Signal(Signal::Terminate)]);
     let deadline = Some(now + SECOND);
     let late = waiting(now, Stop { deadline, ..graceful() });
-    assert_eq!(late.due(), deadline);
+    assert_eq!(late.due(), deadline.map(|deadline| deadline.at));
     let late = late.with(Event::Tick, now + SECOND, &policy);
     assert_eq!(late.effects, [Effect::Signal(Signal::Terminate)]);
     assert_eq!(late.next.state.stop().unwrap().mode, Mode::Forceful);
-    let exited = waiting(now, graceful()).with(Event::Exited(Exit::Code(0)), now, &policy);
+    let exited = waiting(now, graceful()).with(exited(Exit::Code(0)), now, &policy);
     assert_eq!(exited.next.state.stop().unwrap().outcome, Some(StopOutcome::Clean));
 }
 
 #[test]
 fn adopted_child_gets_sigquit_in_a_gap_unless_it_had_it() {
-    let (now, policy) = (Instant::now(), Policy::default());
-    let identity =
-        serde_json::from_str(&format!(r#"{{"pid":{PID},"start_ticks":1,"boot":"this"}}"#)).unwrap();
-    let adopted = handed_over(&waiting(now, graceful()), Some(&identity), true, now, &policy);
+    let (now, policy) = (Moment::now(), Policy::default());
+    let adopted = waiting(now, graceful()).adopted(true, now, &policy);
     let step = adopted.with(Event::Tick, now + policy.handler_wait, &policy);
     assert_eq!(step.effects, []);
     assert!(matches!(step.next.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. }));
@@ -107,7 +96,7 @@ fn adopted_child_gets_sigquit_in_a_gap_unless_it_had_it() {
 
 #[test]
 fn no_gap_is_awaited_with_a_timeout_of_0() {
-    let now = Instant::now();
+    let now = Moment::now();
     let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
     let phase = Phase::Holding { until: now, quit_sent_at: None };
     let state = State::Stopping { child: child(now), stop: graceful(), phase };

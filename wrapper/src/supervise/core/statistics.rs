@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{
-    process::Exit,
+    moment::Moment,
     stop::{Mode, Stop, StopOutcome},
 };
+use crate::supervise::process::Exit;
 
 /// Why a child ended, as a label of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +66,9 @@ impl ExitReason {
 }
 
 impl EndedStop {
-    pub(super) fn new(stop: &Stop, now: Instant) -> Self {
+    pub(super) fn new(stop: &Stop, now: Moment) -> Self {
         let had_child = stop.outcome != Some(StopOutcome::NoRunner);
-        let duration = had_child.then(|| now.saturating_duration_since(stop.requested_at));
+        let duration = had_child.then(|| now.since(stop.requested));
         Self { mode: stop.requested_mode, outcome: stop.outcome, duration }
     }
 

@@ -26,15 +26,21 @@ pub(super) enum RandomEvent {
     Wait(u16),
     /// Time passes until something is due.
     UntilDue,
-    /// The next child takes this many events to start, or cannot be started.
-    SpawnTakes(u8),
+    /// The next child cannot be started.
     SpawnFails,
-    /// The wrapper is killed, and the next one adopts the child. The child may have exited in between. A child at the exec barrier may
-    /// have been released, or has exited with the wrapper.
+    /// The wrapper is killed during its next start of a child, which waits at the exec barrier and may have been released.
+    KilledDuringSpawn {
+        forked: bool,
+        released: bool,
+    },
+    /// The wrapper is killed, and the next one adopts the child. The child may have exited in between.
     Adopt {
         dies: bool,
-        let_through: bool,
     },
+    /// A probe shows that the child aborts its jobs, because of a signal of another process.
+    Aborts,
+    /// The state file can be written, or not.
+    Saved(bool),
     /// The kernel refuses the next signal.
     SignalRefused,
     /// A log was read to its end, by now or long ago.
@@ -47,7 +53,7 @@ impl RandomEvent {
     pub(super) fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 26 {
+        match kind % 28 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -63,11 +69,13 @@ impl RandomEvent {
             12 | 13 => Self::Handles,
             14 | 15 => Self::Wait(a.into()),
             16 | 17 => Self::UntilDue,
-            18 => Self::SpawnTakes(a % 3),
+            18 => Self::KilledDuringSpawn { forked: a % 2 == 0, released: b % 2 == 0 },
             19 => Self::SpawnFails,
-            20 | 21 => Self::Adopt { dies: a % 4 == 0, let_through: b % 2 == 0 },
+            20 | 21 => Self::Adopt { dies: a % 4 == 0 },
             22 => Self::SignalRefused,
             23 | 24 => Self::JobRequests(some(a).map(|open| u32::from(open % 2))),
+            25 => Self::Aborts,
+            26 => Self::Saved(a % 2 == 0),
             _ => Self::LogRead,
         }
     }

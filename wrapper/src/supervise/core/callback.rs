@@ -9,11 +9,21 @@ use http::{
     HeaderMap, Method, Uri,
     header::{HeaderName, HeaderValue},
 };
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A valid http or https request with a host. Clones share it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Saved", into = "Saved")]
 pub struct Callback(Arc<Parts>);
+
+/// A callback in the state file. It contains secrets.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    url: String,
+    method: String,
+    headers: HashMap<String, String>,
+}
 
 #[derive(PartialEq, Eq)]
 struct Parts {
@@ -72,13 +82,6 @@ impl Callback {
         if url.is_empty() { Ok(Vec::new()) } else { Ok(vec![Self::new(url, method, headers)?]) }
     }
 
-    /// The arguments of [`Callback::new`], for the state file. They contain secrets.
-    pub(crate) fn parts(&self) -> (String, String, HashMap<String, String>) {
-        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-        let headers = self.0.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-        (self.0.uri.to_string(), self.0.method.to_string(), headers)
-    }
-
     /// Whether it differs from `other` in its headers only.
     pub(crate) fn replaces(&self, other: &Self) -> bool {
         (&self.0.uri, &self.0.method) == (&other.0.uri, &other.0.method)
@@ -111,6 +114,23 @@ impl Callback {
     /// Its URL without possible secrets: without user information, query and headers.
     pub fn target(&self) -> Target<'_> {
         Target(&self.0.uri)
+    }
+}
+
+impl TryFrom<Saved> for Callback {
+    type Error = CallbackError;
+
+    fn try_from(saved: Saved) -> Result<Self, CallbackError> {
+        Self::new(&saved.url, &saved.method, &saved.headers)
+    }
+}
+
+impl From<Callback> for Saved {
+    fn from(callback: Callback) -> Self {
+        let Parts { uri, method, headers } = &*callback.0;
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        Self { url: uri.to_string(), method: method.to_string(), headers }
     }
 }
 

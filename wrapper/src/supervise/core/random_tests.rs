@@ -1,4 +1,4 @@
-//! The invariants of [`super::table`] in random sequences of events, in which wrappers are also killed and replaced.
+//! The invariants of [`super::transition`] in random sequences of events, in which wrappers are also killed and replaced.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,31 +7,30 @@ use std::{
     time::Duration,
 };
 
-use proptest::prelude::*;
-use tokio::time::Instant;
-
 use super::{
     event::{Answer, Context, Effect, Event, Refusal},
+    moment::Moment,
+    observation::Observation,
     policy::{Policy, Restart, RestartWhen},
-    process::{Exit, Identity, Signal},
     random_event::RandomEvent,
-    record::handed_over,
+    simulated_child::Child,
     state::{LastLines, Phase, State, Supervision},
     stop::{Mode, Stop, StopId},
-    table_tests::{PID, SECOND, callback, check_step},
+    table_tests::{SECOND, aged, callback, check_step, exited},
 };
+use crate::supervise::process::{Exit, Signal};
+use proptest::prelude::*;
 
 /// The table, with a simulated child and the record of everything that was done to it.
 struct Simulation {
     policy: Policy,
-    now: Instant,
+    now: Moment,
     supervision: Supervision,
     /// The child, while its process exists.
     child: Option<Child>,
-    /// Number of events until the spawn in progress has its result.
-    spawning: Option<u8>,
-    spawn_takes: u8,
     spawn_fails: bool,
+    /// The wrapper is killed during the next spawn: whether the process was made, and released from the exec barrier.
+    killed_at_spawn: Option<(bool, bool)>,
     /// Callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
     /// Callbacks that were reported to the supervisor as finished.
@@ -44,25 +43,15 @@ struct Simulation {
     refuses_signal: bool,
 }
 
-/// A process, and the signals that it received.
-struct Child {
-    born: Instant,
-    signals: Vec<(Signal, Instant)>,
-    /// Without those of earlier wrappers, which the next wrapper may send again.
-    last_quit: Option<Instant>,
-    killed: bool,
-}
-
 impl Simulation {
     fn new(policy: Policy) -> Self {
         Self {
             policy,
-            now: Instant::now(),
+            now: Moment::now(),
             supervision: Supervision::default(),
             child: None,
-            spawning: None,
-            spawn_takes: 0,
             spawn_fails: false,
+            killed_at_spawn: None,
             callbacks: HashMap::new(),
             reported: HashSet::new(),
             left: false,
@@ -120,7 +109,7 @@ impl Simulation {
             RandomEvent::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),
             RandomEvent::UntilDue => {
                 if let Some(due) = self.supervision.due() {
-                    self.pass(due.saturating_duration_since(self.now));
+                    self.pass(due.saturating_duration_since(self.now.at));
                 }
             }
             RandomEvent::LogRead => {
@@ -128,60 +117,84 @@ impl Simulation {
                 self.ignore(&Event::LogRead(Arc::default()));
             }
             RandomEvent::SignalRefused => self.refuses_signal = true,
-            RandomEvent::Adopt { dies, let_through } => self.adopt(dies, let_through),
-            RandomEvent::SpawnTakes(happenings) => self.spawn_takes = happenings,
+            RandomEvent::Adopt { dies } => self.adopt(dies),
             RandomEvent::SpawnFails => self.spawn_fails = true,
-        }
-        if let Some(left) = self.spawning {
-            self.spawning = left.checked_sub(1);
-            if self.spawning.is_none() {
-                self.spawned();
+            RandomEvent::KilledDuringSpawn { forked, released } => {
+                self.killed_at_spawn = Some((forked, released));
             }
+            RandomEvent::Aborts => {
+                if let (Some(info), Some(child)) = (self.supervision.state.child(), &mut self.child) {
+                    child.aborts = true;
+                    self.ignore(&Event::Observed(
+                        info,
+                        Observation { aborts_jobs: true, ..Observation::default() },
+                    ));
+                }
+            }
+            RandomEvent::Saved(written) => self.ignore(&Event::Saved((!written).then(|| "no space".into()))),
         }
     }
 
-    fn spawned(&mut self) {
-        self.reading = false;
-        if mem::take(&mut self.spawn_fails) {
-            self.ignore(&Event::SpawnFailed(Arc::from("no")));
-        } else {
-            assert!(self.child.is_none(), "a second child");
-            self.child = Some(Child::born(self.now));
-            self.handles_quit = false;
-            self.ignore(&Event::Spawned(PID));
+    /// As the shell does: no other event comes in between, but the wrapper can be killed.
+    fn spawn(&mut self) {
+        assert!(self.child.is_none(), "a second child");
+        let info = aged(self.now, Duration::ZERO);
+        let (forked, released) = match self.killed_at_spawn.take() {
+            None if mem::take(&mut self.spawn_fails) => {
+                self.reading = false;
+                return self.ignore(&Event::SpawnFailed(Arc::from("no")));
+            }
+            None => {
+                self.born();
+                self.ignore(&Event::Forked(info));
+                self.reading = false;
+                return self.ignore(&Event::Spawned(info));
+            }
+            Some(killed) => killed,
+        };
+        if forked {
+            self.ignore(&Event::Forked(info));
+            if released {
+                self.born();
+            }
         }
+        self.adopt(false);
+    }
+
+    fn born(&mut self) {
+        self.child = Some(Child::born(self.now));
+        self.handles_quit = false;
     }
 
     /// As a wrapper does that finds a state file: see [`crate::supervise::record`] and `Task::resume`.
-    fn adopt(&mut self, dies: bool, let_through: bool) {
+    fn adopt(&mut self, dies: bool) {
         if self.left {
             // It ended in good order, and leaves nothing to take up.
             return;
         }
-        let was_made = self.spawning.take().is_some() && let_through;
-        if was_made {
-            self.child = Some(Child::born(self.now));
-            self.handles_quit = false;
-        }
-        let identity = self.child.is_some().then(identity);
         if dies {
             self.child = None;
         }
-        let before = mem::take(&mut self.supervision);
         let lives = self.child.is_some();
-        let next = handed_over(&before, identity.as_ref(), lives, self.now, &self.policy);
+        let before = mem::take(&mut self.supervision);
+        let text = serde_json::to_vec(&before).unwrap();
+        let read: Supervision = serde_json::from_slice(&text).unwrap();
+        let next = read.adopted(lives, self.now, &self.policy);
 
-        let asked = before.state.stop().filter(|stop| stop.id != StopId::Signal);
+        let asked = before.state.stop().filter(|stop| lives || stop.id != StopId::Signal);
         let kept = next.state.stop();
-        assert_eq!(asked.map(|stop| &stop.id), kept.filter(|_| !next.revive).map(|stop| &stop.id));
+        assert_eq!(asked.map(|stop| &stop.id), kept.map(|stop| &stop.id));
         if let (Some(asked), Some(kept)) = (asked, kept) {
             assert_eq!((asked.mode, &asked.callbacks), (kept.mode, &kept.callbacks), "another stop");
             assert_eq!(asked.deadline.is_some(), kept.deadline.is_some(), "the deadline is lost");
         }
         assert_eq!(next.state.child().is_some(), lives, "the child is lost, or made up");
+        assert_eq!(next.leaving, before.leaving && lives, "a shutdown is finished");
 
         if let Some(child) = &mut self.child {
             child.signals.retain(|(signal, _)| *signal != Signal::Drain);
+            // Only a drain is saved with it.
+            child.aborts = next.state.stop().is_some_and(|stop| stop.aborts_jobs);
         }
         for (name, (_, made)) in &mut self.callbacks {
             if !self.reported.contains(name) {
@@ -191,7 +204,7 @@ impl Simulation {
         }
         self.reading = false;
         self.supervision = next;
-        for callback in self.supervision.state.due_callbacks() {
+        for callback in self.supervision.state.due_callbacks().to_vec() {
             self.perform(Effect::Callback(callback));
         }
         self.ignore(&Event::Boot);
@@ -204,14 +217,14 @@ impl Simulation {
 
     fn end(&mut self, exit: Exit) {
         if self.child.is_some() {
-            self.ignore(&Event::Exited(exit));
+            self.ignore(&exited(exit));
             self.child = None;
         }
     }
 
     fn pass(&mut self, time: Duration) {
-        self.now += time;
-        if self.supervision.due().is_some_and(|due| due <= self.now) {
+        self.now = self.now + time;
+        if self.supervision.due().is_some_and(|due| due <= self.now.at) {
             self.ignore(&Event::Tick);
         }
     }
@@ -221,16 +234,27 @@ impl Simulation {
         let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy, self.handles_quit));
         check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
         self.supervision = step.next;
-        let mut refused = None;
+        let mut follow_up = None;
+        let mut spawns = false;
         for effect in step.effects {
             match effect {
-                Effect::Signal(signal) if mem::take(&mut self.refuses_signal) => refused = Some(signal),
+                Effect::Signal(signal) if mem::take(&mut self.refuses_signal) => {
+                    follow_up = Some(Event::SignalRefused(signal, Arc::from("not permitted")));
+                }
+                Effect::Signal(signal) => {
+                    self.perform(Effect::Signal(signal));
+                    follow_up = Some(Event::SignalSent(signal));
+                }
+                Effect::Spawn => spawns = true,
                 effect => self.perform(effect),
             }
         }
         self.check();
-        if let Some(signal) = refused {
-            self.ignore(&Event::SignalRefused(signal, Arc::from("not permitted")));
+        if let Some(event) = follow_up {
+            self.ignore(&event);
+        }
+        if spawns {
+            self.spawn();
         }
         step.answer
     }
@@ -242,10 +266,8 @@ impl Simulation {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Spawn => {
-                assert!(self.child.is_none() && self.spawning.is_none(), "a second child");
-                self.spawning = Some(self.spawn_takes);
-            }
+            Effect::Spawn => unreachable!(),
+            Effect::KillLeftovers => {}
             Effect::Signal(signal) => {
                 let child = self.child.as_mut().expect("a signal to nobody");
                 child.takes(signal, self.now, &self.policy);
@@ -254,8 +276,8 @@ impl Simulation {
                 let name = (0..4).find(|name| callback(*name) == made).unwrap();
                 self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
             }
-            Effect::ReadLog { pid, .. } => {
-                assert!(!self.reading && pid == PID);
+            Effect::ReadLog(_) => {
+                assert!(!self.reading);
                 self.reading = true;
             }
             Effect::Count(_) => {}
@@ -265,8 +287,7 @@ impl Simulation {
 
     fn check(&self) {
         match &self.supervision.state {
-            State::Exited { .. } | State::Backoff { .. } | State::Idle => assert!(self.spawning.is_none()),
-            State::Starting { .. } => {}
+            State::Exited { .. } | State::Backoff { .. } | State::Idle | State::Starting { .. } => {}
             State::Running { .. } | State::Stopping { .. } => assert!(self.child.is_some()),
         }
         assert!(self.callbacks.values().all(|(_, made)| *made <= 1), "a callback was made twice");
@@ -276,26 +297,23 @@ impl Simulation {
     /// Advances the time until the state no longer changes. The child finishes its jobs, and exits when it is killed.
     fn settle(&mut self) {
         for _ in 0..32 {
-            if self.spawning.take().is_some() {
-                self.spawned();
-            }
             match &self.supervision.state {
                 // A signal that was refused is sent again.
-                State::Stopping { phase: Phase::Draining { .. } | Phase::Killed, .. }
-                    if self.supervision.refused_signal.is_some() =>
+                State::Stopping { phase: Phase::Draining { .. } | Phase::Killed { .. }, .. }
+                    if self.supervision.refused_signal().is_some() =>
                 {
-                    self.pass(self.supervision.due().unwrap().saturating_duration_since(self.now));
+                    self.pass(self.supervision.due().unwrap().saturating_duration_since(self.now.at));
                 }
                 State::Stopping { phase: Phase::Draining { .. }, stop, .. } => match stop.deadline {
                     // Its jobs take longer than that.
-                    Some(deadline) => self.pass(deadline.saturating_duration_since(self.now)),
+                    Some(deadline) => self.pass(deadline.since(self.now)),
                     None => {
                         let quit = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
                         assert!(quit, "it received no SIGQUIT");
                         self.end(Exit::Code(0));
                     }
                 },
-                State::Stopping { phase: Phase::Killed, .. } => {
+                State::Stopping { phase: Phase::Killed { .. }, .. } => {
                     assert!(self.child.as_ref().is_some_and(|child| child.killed), "nobody killed it");
                     self.end(Exit::Signal(9));
                 }
@@ -304,46 +322,13 @@ impl Simulation {
                     self.spawn_fails = false;
                 }
                 _ => match self.supervision.due() {
-                    Some(due) => self.pass(due.saturating_duration_since(self.now)),
+                    Some(due) => self.pass(due.saturating_duration_since(self.now.at)),
                     None => return,
                 },
             }
         }
         panic!("stuck: {:?}", self.supervision);
     }
-}
-
-impl Child {
-    fn born(now: Instant) -> Self {
-        Self { born: now, signals: Vec::new(), last_quit: None, killed: false }
-    }
-
-    fn takes(&mut self, signal: Signal, now: Instant, policy: &Policy) {
-        if signal == Signal::Kill {
-            self.killed = true;
-            return;
-        }
-        let taken = |wanted| self.signals.iter().any(|(signal, _)| *signal == wanted);
-        assert!(!taken(Signal::Terminate), "{signal} after SIGTERM");
-        assert!(signal == Signal::Reload || !taken(signal), "{signal} twice");
-        if signal == Signal::Terminate {
-            // Files have milliseconds.
-            let spacing = policy.signal_spacing.saturating_sub(Duration::from_millis(2));
-            let spaced = self.last_quit.is_none_or(|quit| now >= quit + spacing);
-            assert!(spaced, "SIGTERM right behind SIGQUIT");
-        } else {
-            let since = now + Duration::from_millis(2);
-            assert!(since >= self.born + policy.start_grace, "{signal} to a child that is too young for it");
-        }
-        if signal == Signal::Drain {
-            self.last_quit = Some(now);
-        }
-        self.signals.push((signal, now));
-    }
-}
-
-fn identity() -> Identity {
-    serde_json::from_str(&format!(r#"{{"pid":{PID},"start_ticks":1,"boot":"this"}}"#)).unwrap()
 }
 
 fn policies() -> impl Strategy<Value = Policy> {

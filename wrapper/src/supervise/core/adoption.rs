@@ -1,0 +1,81 @@
+//! The state of a wrapper that finds the state of an earlier one, which was killed.
+
+use super::{
+    end::End,
+    moment::Moment,
+    observation::{LogEvidence, Observation},
+    policy::Policy,
+    state::{ChildInfo, Phase, State, Supervision},
+    stop::{Stop, StopId, StopOutcome},
+};
+use crate::supervise::process::Exit;
+
+impl Supervision {
+    /// The state in which this wrapper continues; `is_running`: the process that this state names is running. Every state is saved before its effects,
+    /// so that it is unknown whether they happened.
+    ///
+    /// A shutdown of the earlier wrapper is finished if its child is running: this wrapper then exits as well. Otherwise it is over, and another child
+    /// can follow. A stop of a client is never over before `Start`.
+    #[must_use]
+    pub fn adopted(self, is_running: bool, now: Moment, policy: &Policy) -> Self {
+        let state = match self.state {
+            State::Starting { child: Some(child) } | State::Running { child, .. } if is_running => {
+                State::Running { child: child.not_after(now), reload: None }
+            }
+            State::Stopping { child, stop, phase } if is_running => {
+                let child = child.not_after(now);
+                let phase = phase.adopted(&child, &stop, now, policy);
+                State::Stopping { child, stop, phase }
+            }
+            State::Stopping { child, stop, .. } if stop.id != StopId::Signal => {
+                let end = End::Exited { pid: child.pid(), exit: Exit::Unknown, killed: false };
+                let outcome = Some(StopOutcome::of(&stop, &end, LogEvidence::default()));
+                State::Exited { end, stop: Some(Stop { outcome, ..stop }) }
+            }
+            State::Exited { end, stop: Some(stop) } if stop.id != StopId::Signal => {
+                State::Exited { end, stop: Some(stop) }
+            }
+            _ => State::Idle,
+        };
+        let aborts_jobs = matches!(&state, State::Stopping { stop, .. } if stop.aborts_jobs);
+        let mut restarts = self.restarts;
+        restarts.automatic &= is_running;
+        restarts.stable_at = restarts.stable_at.filter(|_| is_running);
+        Self {
+            state,
+            leaving: self.leaving && is_running,
+            restarts,
+            last_stop: self.last_stop,
+            observed: Observation { aborts_jobs, ..Observation::default() },
+            ..Self::default()
+        }
+    }
+}
+
+impl ChildInfo {
+    fn not_after(self, now: Moment) -> Self {
+        Self { started: self.started.min(now), ..self }
+    }
+}
+
+impl Phase {
+    fn adopted(self, child: &ChildInfo, stop: &Stop, now: Moment, policy: &Policy) -> Self {
+        let quit_sent_at = match self {
+            // SIGTERM was sent, or was about to be sent. It is not sent again, and SIGKILL follows in any case.
+            Self::Terminating { until, .. } => {
+                let until = until.min(now + policy.max_termination_timeout());
+                return Self::Terminating { until, refused: None };
+            }
+            Self::Killed { .. } => return Self::Terminating { until: now, refused: None },
+            // SIGTERM was not sent. SIGQUIT may have been sent just before.
+            Self::Spacing { .. } => return Self::Spacing { until: now + policy.signal_spacing },
+            Self::Holding { quit_sent_at, .. } => quit_sent_at,
+            // The state is saved again only after the signal: the earlier wrapper could have been killed in between.
+            Self::AwaitingGap { quit_sent_at, .. } => Some(quit_sent_at.unwrap_or(stop.requested)),
+            Self::Draining { since, .. } => Some(since),
+        };
+        // SIGQUIT may have been sent. A second one is harmless; without one the runner would never exit.
+        let until = now.max(child.started + policy.start_grace) + policy.handler_wait;
+        Self::Holding { until, quit_sent_at: quit_sent_at.map(|sent| sent.min(now)) }
+    }
+}

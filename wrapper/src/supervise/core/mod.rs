@@ -1,0 +1,49 @@
+//! The pure core of the supervisor: everything that happens is an [`Event`], everything that is done is an [`Effect`], and
+//! [`Supervision::on`] decides. It has no clock, process, file or channel, so that a simulation can drive it on a virtual clock.
+//!
+//! - [`state`] has the states, each with its data. [`transition`] and [`stopping`] have the transitions, [`adoption`] what the next wrapper makes of a
+//!   state. A rule about stopping a child is in [`stopping`].
+//! - [`stop`] has the request to stop and its outcome, [`policy`] the durations and choices, [`statistics`] what the metrics count.
+
+mod adoption;
+mod callback;
+mod end;
+mod event;
+mod moment;
+mod observation;
+mod policy;
+mod state;
+mod statistics;
+mod stop;
+mod stopping;
+mod transition;
+
+#[cfg(test)]
+mod random_event;
+#[cfg(test)]
+mod random_tests;
+#[cfg(test)]
+mod refused_signal_tests;
+#[cfg(test)]
+mod request_gap_tests;
+#[cfg(test)]
+mod simulated_child;
+#[cfg(test)]
+mod table_tests;
+#[cfg(test)]
+mod transition_tests;
+
+pub use self::{
+    callback::{Callback, CallbackError},
+    end::End,
+    event::{Answer, Context, Effect, Event, Refusal},
+    moment::Moment,
+    observation::{LogEvidence, Observation},
+    policy::{Leftovers, Policy, Restart, RestartWhen},
+    state::{
+        ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision,
+    },
+    statistics::{Counted, EndedStop, ExitReason},
+    stop::{Mode, Stop, StopId, StopOutcome},
+    transition::Step,
+};

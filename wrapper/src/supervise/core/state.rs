@@ -1,0 +1,373 @@
+//! The state of the child and of its supervision. `transition` has the transitions.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{
+    callback::Callback,
+    end::End,
+    moment::Moment,
+    observation::Observation,
+    policy::{Leftovers, Policy},
+    stop::{Mode, Stop},
+};
+use crate::supervise::process::{Exit, Identity, Signal};
+
+/// The state of the child and of its supervision. It is also the content of the state file, except what the next wrapper finds out itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Supervision {
+    pub state: State,
+    /// The wrapper exits when the child has ended.
+    pub leaving: bool,
+    pub restarts: Restarts,
+    /// The stop of an earlier child, after another child was started.
+    pub last_stop: Option<Arc<PastStop>>,
+    /// What the probes show of the present child.
+    #[serde(skip)]
+    pub observed: Observation,
+    /// The last log lines of the child that failed last.
+    #[serde(skip)]
+    pub last_lines: LastLines,
+    /// Why the state file does not have this state, if there is such a file.
+    #[serde(skip)]
+    pub save_error: Option<Arc<str>>,
+}
+
+/// The automatic restarts since the last requested start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarts {
+    pub count: u32,
+    /// The number of consecutive unexpected ends before a child was stable.
+    pub failures: u32,
+    /// This child, or the next one, is an automatic restart.
+    pub automatic: bool,
+    /// When the child counts as stable and `failures` is reset. `None` while there are no failures.
+    pub stable_at: Option<Moment>,
+}
+
+/// A signal that the kernel refused to send, for example because the child runs as another user now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub error: Arc<str>,
+    pub retry_at: Moment,
+}
+
+/// A stop that is over, and the end of its child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastStop {
+    pub stop: Stop,
+    pub end: End,
+}
+
+/// The last log lines of a failed child.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LastLines {
+    /// No child has failed, or its log cannot be read.
+    #[default]
+    NotRead,
+    /// They are being read.
+    Reading,
+    Read(Arc<[String]>),
+}
+
+/// The state of the child.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// No child was started yet.
+    #[default]
+    Idle,
+    /// A child is being started. It waits at the exec barrier until the state file has its identity, which is `None` before.
+    Starting {
+        child: Option<ChildInfo>,
+    },
+    Running {
+        child: ChildInfo,
+        reload: Option<Reload>,
+    },
+    /// It is being stopped.
+    Stopping {
+        child: ChildInfo,
+        stop: Stop,
+        phase: Phase,
+    },
+    /// It ended unexpectedly, and is restarted at `until`.
+    Backoff {
+        until: Moment,
+        end: End,
+    },
+    /// It has ended, or was never started. `stop` is the request that caused this.
+    Exited {
+        end: End,
+        stop: Option<Stop>,
+    },
+}
+
+/// The states that the log, the status, the APIs and the metrics have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerState {
+    /// No runner was started yet.
+    Idle,
+    Starting,
+    Running,
+    Draining,
+    Terminating,
+    /// It ended unexpectedly, and waits for its restart.
+    Backoff,
+    /// It has exited with code 0 or, after a requested stop, with an unknown status, or it was never started.
+    Stopped,
+    /// It has exited in another way, or could not be started.
+    Failed,
+}
+
+impl RunnerState {
+    pub const ALL: [Self; 8] = [
+        Self::Idle,
+        Self::Starting,
+        Self::Running,
+        Self::Draining,
+        Self::Terminating,
+        Self::Backoff,
+        Self::Stopped,
+        Self::Failed,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Terminating => "terminating",
+            Self::Backoff => "backoff",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A child: made when it is started or adopted, and never read from `/proc` again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildInfo {
+    pub process: Identity,
+    pub started: Moment,
+}
+
+impl ChildInfo {
+    pub fn pid(&self) -> u32 {
+        self.process.pid
+    }
+}
+
+#[cfg(test)]
+impl ChildInfo {
+    /// A child with this PID that was started now.
+    pub(crate) fn example(pid: u32) -> Self {
+        let process = Identity { pid, start_ticks: 1, boot: crate::supervise::process::boot_id().unwrap() };
+        Self { process, started: Moment::now() }
+    }
+}
+
+/// A SIGHUP that was not sent yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reload {
+    /// It is held back until the child handles signals, at the latest until this moment.
+    Held(Moment),
+    Refused(Refused),
+}
+
+/// The progress of a stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Graceful. SIGQUIT is held back until the child handles it, at the latest until `until`.
+    /// `quit_sent_at` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
+    Holding { until: Moment, quit_sent_at: Option<Moment> },
+    /// Graceful. The child handles SIGQUIT, which is held back until no job request is open, at the latest until `until`: the child cancels its open
+    /// requests, and a job that GitLab has assigned to one is lost. `open` is the number of open requests, if it is known.
+    AwaitingGap { until: Moment, open: Option<u32>, quit_sent_at: Option<Moment> },
+    /// Graceful. SIGQUIT was sent, and the child finishes its jobs. `repeated`: an earlier wrapper may have sent it, too.
+    Draining { since: Moment, repeated: bool, refused: Option<Refused> },
+    /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
+    Spacing { until: Moment },
+    /// Forceful. SIGTERM was sent. The process group is killed at `until`.
+    Terminating { until: Moment, refused: Option<Refused> },
+    /// SIGKILL was sent to the process group.
+    Killed { refused: Option<Refused> },
+}
+
+#[cfg(test)]
+impl Phase {
+    /// SIGQUIT was sent for the first time.
+    pub(crate) fn draining(since: Moment) -> Self {
+        Self::Draining { since, repeated: false, refused: None }
+    }
+}
+
+impl Phase {
+    /// The stop is forceful: the child aborts its jobs.
+    pub fn is_forceful(&self) -> bool {
+        match self {
+            Self::Holding { .. } | Self::AwaitingGap { .. } | Self::Draining { .. } => false,
+            Self::Spacing { .. } | Self::Terminating { .. } | Self::Killed { .. } => true,
+        }
+    }
+
+    /// The signal that the kernel refused to send, and that is sent again later.
+    pub(super) fn refused(&mut self) -> Option<(Signal, &mut Option<Refused>)> {
+        match self {
+            Self::Draining { refused, .. } => Some((Signal::Drain, refused)),
+            Self::Terminating { refused, .. } => Some((Signal::Terminate, refused)),
+            Self::Killed { refused } => Some((Signal::Kill, refused)),
+            Self::Holding { .. } | Self::AwaitingGap { .. } | Self::Spacing { .. } => None,
+        }
+    }
+}
+
+impl Supervision {
+    /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
+    pub fn due(&self) -> Option<Instant> {
+        let retry = self.refused_signal().map(|(_, refused)| refused.retry_at);
+        let due = match &self.state {
+            State::Idle | State::Starting { .. } | State::Exited { .. } => None,
+            State::Running { reload, .. } => {
+                let held = reload.iter().filter_map(|reload| match reload {
+                    Reload::Held(until) => Some(*until),
+                    Reload::Refused(_) => None,
+                });
+                held.chain(self.restarts.stable_at).min()
+            }
+            State::Backoff { until, .. } => Some(*until),
+            State::Stopping { stop, phase, .. } => match *phase {
+                Phase::Holding { until, .. } | Phase::AwaitingGap { until, .. } => {
+                    stop.deadline.into_iter().chain([until]).min()
+                }
+                Phase::Draining { .. } => stop.deadline,
+                Phase::Spacing { until } | Phase::Terminating { until, .. } => Some(until),
+                Phase::Killed { .. } => None,
+            },
+        };
+        due.into_iter().chain(retry).min().map(|moment| moment.at)
+    }
+
+    /// The signal that the state waits for, if the kernel refused to send it.
+    pub fn refused_signal(&self) -> Option<(Signal, &Refused)> {
+        match &self.state {
+            State::Running { reload: Some(Reload::Refused(refused)), .. } => Some((Signal::Reload, refused)),
+            State::Stopping { phase, .. } => match phase {
+                Phase::Draining { refused, .. } => Some((Signal::Drain, refused.as_ref()?)),
+                Phase::Terminating { refused, .. } => Some((Signal::Terminate, refused.as_ref()?)),
+                Phase::Killed { refused } => Some((Signal::Kill, refused.as_ref()?)),
+                Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Spacing { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether SIGQUIT was refused, so that the drain in progress has not reached the child.
+    pub fn is_quit_refused(&self) -> bool {
+        matches!(self.refused_signal(), Some((Signal::Drain, _)))
+    }
+
+    /// What happens to the processes that the child leaves behind: after a forceful stop they are killed, whatever the policy.
+    pub fn leftovers(&self, policy: &Policy) -> Leftovers {
+        let is_forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
+        if is_forceful { Leftovers::Kill } else { policy.leftovers }
+    }
+
+    /// The drain whose outcome depends on the log of the child, which has exited with `exit`.
+    pub(in crate::supervise) fn drain_to_search(&self, exit: Exit) -> Option<(ChildInfo, &Stop)> {
+        match &self.state {
+            State::Stopping { child, stop, .. }
+                if stop.mode == Mode::Graceful && exit.is_success() && !stop.aborts_jobs =>
+            {
+                Some((*child, stop))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the child aborts its jobs during a graceful stop.
+    pub(in crate::supervise) fn is_drain_aborted(&self) -> bool {
+        let stop = self.state.stop().filter(|stop| stop.mode == Mode::Graceful);
+        stop.is_some_and(|stop| stop.aborts_jobs)
+    }
+
+    /// The PID of the child that has just failed, where its log may explain the failure.
+    pub(super) fn failed_child(&self) -> Option<u32> {
+        match &self.state {
+            // It may have exited as requested.
+            State::Exited { end, stop: Some(_) } if end.is_unknown() => None,
+            State::Backoff { end, .. } | State::Exited { end, .. } => match end {
+                End::Exited { pid, .. } if !end.is_success() => Some(*pid),
+                End::NeverStarted | End::SpawnFailed(_) | End::Exited { .. } => None,
+            },
+            State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
+        }
+    }
+
+    /// Whether SIGQUIT is held back until no job request is open.
+    pub fn awaits_gap(&self) -> bool {
+        matches!(self.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. })
+    }
+
+    /// Whether a signal is held back until the child handles it.
+    pub fn holds_signal(&self) -> bool {
+        matches!(
+            self.state,
+            State::Running { reload: Some(Reload::Held(_)), .. }
+                | State::Stopping { phase: Phase::Holding { .. }, .. }
+        )
+    }
+}
+
+impl State {
+    /// The state as every output names it.
+    pub fn public(&self) -> RunnerState {
+        match self {
+            Self::Idle => RunnerState::Idle,
+            Self::Starting { .. } => RunnerState::Starting,
+            Self::Running { .. } => RunnerState::Running,
+            Self::Stopping { phase, .. } if phase.is_forceful() => RunnerState::Terminating,
+            Self::Stopping { .. } => RunnerState::Draining,
+            Self::Backoff { .. } => RunnerState::Backoff,
+            Self::Exited { end, .. } if end.is_success() => RunnerState::Stopped,
+            // It may have exited as requested.
+            Self::Exited { end, stop: Some(_) } if end.is_unknown() => RunnerState::Stopped,
+            Self::Exited { .. } => RunnerState::Failed,
+        }
+    }
+
+    /// The stop that is in progress or is over.
+    pub fn stop(&self) -> Option<&Stop> {
+        match self {
+            Self::Exited { stop, .. } => stop.as_ref(),
+            Self::Stopping { stop, .. } => Some(stop),
+            Self::Idle | Self::Starting { .. } | Self::Running { .. } | Self::Backoff { .. } => None,
+        }
+    }
+
+    pub fn child(&self) -> Option<ChildInfo> {
+        match self {
+            Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),
+            Self::Idle | Self::Starting { .. } | Self::Backoff { .. } | Self::Exited { .. } => None,
+        }
+    }
+
+    /// The process that exists or is being started.
+    pub(in crate::supervise) fn process(&self) -> Option<ChildInfo> {
+        match self {
+            Self::Starting { child } => *child,
+            other => other.child(),
+        }
+    }
+
+    /// The callbacks of a stop that is over, which are not finished.
+    pub(in crate::supervise) fn due_callbacks(&self) -> &[Callback] {
+        match self {
+            Self::Exited { stop: Some(stop), .. } => &stop.callbacks,
+            _ => &[],
+        }
+    }
+}

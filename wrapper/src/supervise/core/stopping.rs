@@ -1,0 +1,302 @@
+//! The transitions that stop a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
+
+use super::{
+    callback::Callback,
+    end::End,
+    event::{Answer, Context, Effect, Refusal},
+    moment::Moment,
+    state::{ChildInfo, Phase, State, Supervision},
+    statistics::{Counted, EndedStop},
+    stop::{Mode, Stop, StopId, StopOutcome},
+    transition::Answered,
+};
+use crate::supervise::process::Signal;
+
+impl Supervision {
+    pub(super) fn leave(&mut self, stop: Stop, cx: &mut Context<'_>) -> Answered {
+        if let State::Starting { .. } = self.state {
+            return Err(Refusal::Starting);
+        }
+        self.leaving = true;
+        if let State::Exited { .. } = self.state {
+            cx.add(Effect::Leave);
+        }
+        self.request_stop(stop, cx)
+    }
+
+    pub(super) fn request_stop(&mut self, request: Stop, cx: &mut Context<'_>) -> Answered {
+        match std::mem::take(&mut self.state) {
+            State::Idle => {
+                self.end(End::NeverStarted, Some(request), cx);
+                Ok(Answer::Done)
+            }
+            State::Running { child, .. } => {
+                self.begin_stop(child, request, cx);
+                Ok(Answer::Done)
+            }
+            // The restart is cancelled.
+            State::Backoff { end, .. } => {
+                self.end(end, Some(request), cx);
+                Ok(Answer::Done)
+            }
+            State::Stopping { child, mut stop, phase } => {
+                let answer = stop.join(&request);
+                if answer.is_ok() && request.mode == Mode::Forceful && stop.mode == Mode::Graceful {
+                    stop.forced_by = request.requested_by;
+                    self.escalate(child, stop, phase, cx);
+                } else {
+                    self.state = State::Stopping { child, stop, phase };
+                }
+                answer
+            }
+            State::Exited { end, stop } => {
+                let is_first = stop.is_none();
+                // The runner has exited, so that its callbacks are due now.
+                let fresh = || Stop {
+                    callbacks: Vec::new(),
+                    outcome: Some(StopOutcome::NoRunner),
+                    ..request.clone()
+                };
+                let mut stop = stop.unwrap_or_else(fresh);
+                let new = stop.add_callbacks(&request);
+                if is_first && new.is_ok() {
+                    cx.add(Effect::Count(Counted::Stop(EndedStop::new(&stop, cx.now))));
+                }
+                self.state = State::Exited { end, stop: Some(stop) };
+                cx.effects.extend(new?.into_iter().map(Effect::Callback));
+                Ok(Answer::Already)
+            }
+            // The shell handles no request before the child is there.
+            state @ State::Starting { .. } => {
+                self.state = state;
+                Err(Refusal::Starting)
+            }
+        }
+    }
+
+    fn begin_stop(&mut self, child: ChildInfo, mut stop: Stop, cx: &mut Context<'_>) {
+        stop.aborts_jobs |= self.observed.aborts_jobs;
+        match stop.mode {
+            Mode::Graceful => {
+                let phase = Phase::Holding { until: child.signal_at_latest(cx), quit_sent_at: None };
+                self.state = State::Stopping { child, stop, phase };
+                self.advance_stop(cx);
+            }
+            Mode::Forceful => self.terminate(child, stop, cx),
+        }
+    }
+
+    /// Makes a graceful stop forceful.
+    fn escalate(&mut self, child: ChildInfo, mut stop: Stop, phase: Phase, cx: &mut Context<'_>) {
+        stop.mode = Mode::Forceful;
+        let quit_sent_at = match phase {
+            Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
+            Phase::Draining { since, .. } => Some(since),
+            Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed { .. } => {
+                return self.state = State::Stopping { child, stop, phase };
+            }
+        };
+        // Without SIGQUIT, SIGTERM can follow at once. A child that is too young to handle SIGTERM has no jobs.
+        match quit_sent_at.map(|sent| sent + cx.policy.signal_spacing) {
+            Some(until) if cx.now < until => {
+                self.state = State::Stopping { child, stop, phase: Phase::Spacing { until } };
+            }
+            Some(_) | None => self.terminate(child, stop, cx),
+        }
+    }
+
+    /// The only place that sends SIGTERM first. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if the
+    /// runner aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
+    fn terminate(&mut self, child: ChildInfo, stop: Stop, cx: &mut Context<'_>) {
+        if !stop.aborts_jobs {
+            cx.add(Effect::Signal(Signal::Terminate));
+        }
+        let until = cx.now + cx.termination_timeout(self.observed);
+        self.state = State::Stopping { child, stop, phase: Phase::Terminating { until, refused: None } };
+    }
+
+    /// Time has passed, or the child handles SIGQUIT now: makes a late stop forceful, and sends the signal that is due.
+    pub(super) fn advance_stop(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        let (child, mut stop, mut phase) = match std::mem::take(&mut self.state) {
+            State::Stopping { child, stop, phase } => (child, stop, phase),
+            other => return self.state = other,
+        };
+        let is_late = stop.mode == Mode::Graceful && stop.deadline.is_some_and(|deadline| now >= deadline);
+        match phase {
+            _ if is_late => return self.escalate(child, stop, phase, cx),
+            Phase::Holding { until, quit_sent_at } if child.can_take_signal(until, cx) => {
+                let timeout = cx.policy.request_gap_timeout;
+                if timeout.is_zero() {
+                    return self.quit(child, stop, quit_sent_at, cx);
+                }
+                phase = Phase::AwaitingGap { until: now + timeout, open: None, quit_sent_at };
+            }
+            Phase::AwaitingGap { until, open, quit_sent_at } if now >= until => {
+                stop.note_open(open, quit_sent_at);
+                return self.quit(child, stop, quit_sent_at, cx);
+            }
+            Phase::Spacing { until } if now >= until => return self.terminate(child, stop, cx),
+            Phase::Terminating { until, .. } if now >= until => {
+                cx.add(Effect::Signal(Signal::Kill));
+                phase = Phase::Killed { refused: None };
+            }
+            _ => {}
+        }
+        if let Some((signal, refused)) = phase.refused()
+            && refused.as_ref().is_some_and(|refused| now >= refused.retry_at)
+        {
+            *refused = None;
+            if signal != Signal::Terminate || !stop.aborts_jobs {
+                cx.add(Effect::Signal(signal));
+            }
+        }
+        self.state = State::Stopping { child, stop, phase };
+    }
+
+    /// A number of open job requests was read, or cannot be read.
+    pub(super) fn job_requests(&mut self, of: ChildInfo, number: Option<u32>, cx: &mut Context<'_>) {
+        match &mut self.state {
+            State::Stopping { child, stop, phase: Phase::AwaitingGap { open, quit_sent_at, .. } }
+                if *child == of =>
+            {
+                if number > Some(0) {
+                    *open = number;
+                } else {
+                    let (child, mut stop, quit_sent_at) = (*child, stop.clone(), *quit_sent_at);
+                    stop.note_open(number, quit_sent_at);
+                    self.quit(child, stop, quit_sent_at, cx);
+                }
+            }
+            // It was read for a wait that is over.
+            _ => {}
+        }
+    }
+
+    fn quit(&mut self, child: ChildInfo, stop: Stop, earlier: Option<Moment>, cx: &mut Context<'_>) {
+        cx.add(Effect::Signal(Signal::Drain));
+        let phase = Phase::Draining { since: cx.now, repeated: earlier.is_some(), refused: None };
+        self.state = State::Stopping { child, stop, phase };
+    }
+
+    pub(super) fn cancel(&mut self, id: Option<&StopId>, cx: &mut Context<'_>) -> Answered {
+        let State::Stopping { child, stop, phase } = &self.state else {
+            return Err(if self.leaving { Refusal::Leaving } else { Refusal::NotStopping });
+        };
+        let is_signalled = match phase {
+            Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => {
+                quit_sent_at.is_some()
+            }
+            // It has not drained, although the state says so.
+            Phase::Draining { repeated: false, refused: Some(_), .. } => false,
+            _ => true,
+        };
+        if self.leaving {
+            // The shutdown of the wrapper cannot be cancelled.
+            return Err(Refusal::Leaving);
+        }
+        if id.is_some_and(|id| stop.id != *id) {
+            return Err(Refusal::OtherStop);
+        }
+        if is_signalled {
+            return Err(Refusal::TooLate);
+        }
+        cx.add(Effect::Count(Counted::Stop(EndedStop::cancelled(stop))));
+        self.state = State::Running { child: *child, reload: None };
+        Ok(Answer::Done)
+    }
+}
+
+impl Stop {
+    /// Joins `request` to this stop, which is in progress: adds its callbacks, and its deadline where that is earlier. If a client joins a shutdown of
+    /// the wrapper, the runner stays stopped under the next wrapper.
+    fn join(&mut self, request: &Self) -> Answered {
+        self.add_callbacks(request)?;
+        let joined = self.id.clone();
+        if self.mode == Mode::Graceful {
+            self.deadline = self.deadline.into_iter().chain(request.deadline).min();
+        }
+        if self.id == StopId::Signal {
+            self.id = request.id.clone();
+            self.requested_by.clone_from(&request.requested_by);
+            if !request.reason.is_empty() {
+                self.reason.clone_from(&request.reason);
+            }
+        }
+        Ok(Answer::Joined(joined))
+    }
+
+    /// Adds the callbacks of `request` that this stop does not have, and returns them. One that differs from an earlier one in its headers only
+    /// replaces it, because its credentials are newer.
+    fn add_callbacks(&mut self, request: &Self) -> Result<Vec<Callback>, Refusal> {
+        let is_new = |callback: &&Callback| {
+            !self.callbacks.contains(callback) && !self.finished_callbacks.contains(callback)
+        };
+        let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
+        let is_kept = |known: &Callback| !new.iter().any(|new| new.replaces(known));
+        let known = self.callbacks.iter().chain(&self.finished_callbacks);
+        if known.filter(|known| is_kept(known)).count() + new.len() > Self::MAX_CALLBACKS {
+            return Err(Refusal::TooManyCallbacks);
+        }
+        self.callbacks.retain(is_kept);
+        self.finished_callbacks.retain(is_kept);
+        self.callbacks.extend(new.iter().cloned());
+        Ok(new)
+    }
+
+    /// A callback is finished. Returns whether it was one of this stop.
+    pub(super) fn finish_callback(&mut self, callback: &Callback) -> bool {
+        let Some(at) = self.callbacks.iter().position(|pending| pending == callback) else { return false };
+        let finished = self.callbacks.swap_remove(at);
+        self.finished_callbacks.push(finished);
+        true
+    }
+
+    /// What was open at the first SIGQUIT counts, which may be that of an earlier wrapper.
+    fn note_open(&mut self, open: Option<u32>, quit_sent_at: Option<Moment>) {
+        if quit_sent_at.is_none() || self.open_requests.is_none() {
+            self.open_requests = open;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn with_token(url: &str, method: &str, token: &str) -> Callback {
+        Callback::new(url, method, &HashMap::from([("Token".to_owned(), token.to_owned())])).unwrap()
+    }
+
+    fn request(callback: &Callback) -> Stop {
+        Stop { callbacks: vec![callback.clone()], ..Stop::new("d", Mode::Graceful) }
+    }
+
+    #[test]
+    fn callback_with_other_headers_replaces_pending_or_finished_one() {
+        let urls: Vec<_> = (0..Stop::MAX_CALLBACKS).map(|number| format!("http://host/{number}")).collect();
+        let mut stop = Stop::new("d", Mode::Graceful);
+        for url in &urls {
+            stop.add_callbacks(&request(&with_token(url, "POST", "1"))).unwrap();
+        }
+        let newer = with_token(&urls[3], "POST", "2");
+        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), std::slice::from_ref(&newer));
+        assert_eq!(stop.callbacks.len(), Stop::MAX_CALLBACKS);
+        assert!(!stop.callbacks.contains(&with_token(&urls[3], "POST", "1")), "the older token is kept");
+        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), [], "the same one");
+
+        // It is sent after the exit, also if the earlier one was refused.
+        stop.finished_callbacks = std::mem::take(&mut stop.callbacks);
+        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), [], "the same one");
+        let newest = with_token(&urls[3], "POST", "3");
+        assert_eq!(stop.add_callbacks(&request(&newest)).unwrap(), std::slice::from_ref(&newest));
+        assert_eq!((stop.callbacks, stop.finished_callbacks.len()), (vec![newest], urls.len() - 1));
+
+        stop.callbacks = vec![with_token("http://host/x", "POST", "1")];
+        for other in [with_token("http://host/y", "POST", "1"), with_token("http://host/x", "PUT", "1")] {
+            assert_eq!(stop.add_callbacks(&request(&other)), Err(Refusal::TooManyCallbacks));
+        }
+    }
+}

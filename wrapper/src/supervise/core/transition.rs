@@ -1,0 +1,321 @@
+//! The transitions of [`Supervision`].
+//!
+//! ```text
+//!           Boot, Start      Spawned          Stop(graceful)        the child handles           no open request
+//!                                                                   SIGQUIT                     SIGQUIT
+//!   Idle --------> Starting ------> Running --------------> Holding ------------------> AwaitingGap -----------------> Draining
+//!    |                |                |                       |                            |                             |
+//!    | Stop           | SpawnFailed    | Stop(forceful)        | Stop(forceful)             | Stop(forceful), deadline    | Stop(forceful), deadline
+//!    v                v                v                       v                            v                             v
+//!   Exited <------- Exited       Terminating <-----------------+----------------------------+--------- Spacing <----------+
+//!                                      | timeout                                                (then Terminating)
+//!                                      v
+//!                                   Killed             every state with a child --Exited--> Exited
+//! ```
+//!
+//! The waits of `Holding` and of `AwaitingGap` also end after some time. Where the child handles SIGQUIT already, `Holding` is passed in the same
+//! transition.
+//!
+//! An unexpected exit leads to `Backoff` instead of `Exited` where the restart policy requires another child. `Backoff` leads to `Starting` when
+//! the delay is over, or to `Exited` when a stop comes first.
+//!
+//! Invariants, which the tests check:
+//! - `Exited` is final: only `Start` leaves it;
+//! - a child gets SIGTERM at most once, and after it no signal but SIGKILL;
+//! - there is never a second child while one is running;
+//! - a requested stop is never lost;
+//! - every state with a stop moves on after some time, except `Draining` without a deadline, which waits for jobs, and `Killed`.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use super::{
+    callback::Callback,
+    end::End,
+    event::{Answer, Context, Effect, Event, Refusal},
+    moment::Moment,
+    observation::{LogEvidence, Observation},
+    state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
+    statistics::{Counted, EndedStop, ExitReason},
+    stop::{Mode, Stop, StopOutcome},
+};
+use crate::supervise::process::{Exit, Signal};
+
+/// Delay before a signal that the kernel refused is sent again.
+const SIGNAL_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// The number of consecutive failures that is a crash loop.
+const CRASH_LOOP: u32 = 5;
+
+/// The answer to a request. An event that is no request is always done.
+pub(super) type Answered = Result<Answer, Refusal>;
+
+/// The result of one transition.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step {
+    pub next: Supervision,
+    pub effects: Vec<Effect>,
+    pub answer: Result<Answer, Refusal>,
+}
+
+impl Supervision {
+    /// The transition of this supervision on `event`.
+    #[must_use]
+    pub fn on(mut self, event: Event, mut context: Context<'_>) -> Step {
+        let cx = &mut context;
+        let mut answer = Ok(Answer::Done);
+        match event {
+            Event::Boot if self.state != State::Idle => answer = Ok(Answer::Already),
+            Event::Boot | Event::Start => answer = self.start(cx),
+            Event::Forked(process) => self.forked(process),
+            Event::Spawned(child) => self.spawned(child, cx),
+            Event::SpawnFailed(why) => self.spawn_failed(why, cx),
+            Event::Exited(exit, log) => self.exited(exit, log, cx),
+            Event::SignalSent(signal) => self.signal_sent(signal, cx),
+            Event::SignalRefused(signal, error) => self.signal_refused(signal, error, cx),
+            Event::Tick => self.tick(cx),
+            Event::Observed(child, observed) => self.observed(child, observed),
+            Event::JobRequests(child, open) => self.job_requests(child, open, cx),
+            Event::Stop(stop) => answer = self.request_stop(stop, cx),
+            Event::Leave(stop) => answer = self.leave(stop, cx),
+            Event::Cancel(id) => answer = self.cancel(id.as_ref(), cx),
+            Event::Reload => answer = self.reload(cx),
+            Event::CallbackFinished(callback) => self.callback_finished(&callback),
+            Event::LogRead(lines) => self.log_read(lines),
+            Event::Saved(error) => self.save_error = error,
+        }
+        Step { next: self, effects: context.effects, answer }
+    }
+
+    /// Whether children keep failing before they are stable.
+    pub fn is_crash_loop(&self) -> bool {
+        self.restarts.failures >= CRASH_LOOP
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) -> Answered {
+        match &self.state {
+            _ if self.leaving => Err(Refusal::Leaving),
+            State::Idle | State::Exited { .. } | State::Backoff { .. } => {
+                // Failures of earlier children no longer count.
+                self.restarts = Restarts::default();
+                self.spawn(cx);
+                Ok(Answer::Done)
+            }
+            State::Starting { .. } | State::Running { .. } => Ok(Answer::Already),
+            State::Stopping { .. } => Err(Refusal::Stopping),
+        }
+    }
+
+    fn spawn(&mut self, cx: &mut Context<'_>) {
+        cx.add(Effect::Spawn);
+        if let State::Exited { end, stop: Some(stop) } =
+            mem::replace(&mut self.state, State::Starting { child: None })
+        {
+            self.last_stop = Some(Arc::new(PastStop { stop, end }));
+        }
+    }
+
+    fn forked(&mut self, process: ChildInfo) {
+        if let State::Starting { child } = &mut self.state {
+            *child = Some(process);
+        }
+    }
+
+    fn spawned(&mut self, child: ChildInfo, cx: &Context<'_>) {
+        if !matches!(self.state, State::Starting { .. }) {
+            return;
+        }
+        self.observed = Observation::default();
+        self.last_lines = LastLines::NotRead;
+        let has_failed = self.restarts.failures > 0;
+        self.restarts.stable_at = has_failed.then(|| cx.now + cx.policy.restart.stable_after);
+        self.state = State::Running { child, reload: None };
+    }
+
+    fn spawn_failed(&mut self, why: Arc<str>, cx: &mut Context<'_>) {
+        if !matches!(self.state, State::Starting { .. }) {
+            return;
+        }
+        self.last_lines = LastLines::NotRead;
+        cx.add(Effect::Count(Counted::Exit(ExitReason::SpawnFailed)));
+        self.failed(End::SpawnFailed(why), None, cx);
+    }
+
+    fn exited(&mut self, exit: Exit, log: LogEvidence, cx: &mut Context<'_>) {
+        let child = match mem::take(&mut self.state) {
+            State::Running { child, .. } => {
+                cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, false))));
+                let end = End::Exited { pid: child.pid(), exit, killed: false };
+                self.failed(end, Some(cx.now.since(child.started)), cx);
+                child
+            }
+            State::Stopping { child, mut stop, phase } => {
+                if stop.mode == Mode::Forceful {
+                    // A forceful stop leaves no process behind, whether the child exited by itself or not.
+                    cx.add(Effect::KillLeftovers);
+                }
+                let killed = matches!(phase, Phase::Killed { .. });
+                cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
+                let end = End::Exited { pid: child.pid(), exit, killed };
+                stop.outcome = Some(StopOutcome::of(&stop, &end, log));
+                self.end(end, Some(stop), cx);
+                child
+            }
+            other => return self.state = other,
+        };
+        if self.failed_child().is_some() {
+            self.last_lines = LastLines::Reading;
+            cx.add(Effect::ReadLog(child));
+        }
+    }
+
+    /// The child ended unexpectedly, after this time, or could not be started. Another one follows where the policy requires it.
+    fn failed(&mut self, end: End, uptime: Option<Duration>, cx: &mut Context<'_>) {
+        let policy = &cx.policy.restart;
+        if uptime.is_some_and(|uptime| uptime >= policy.stable_after) {
+            self.restarts.failures = 0;
+        }
+        let delay = policy.delay(self.restarts.failures);
+        self.restarts.failures = self.restarts.failures.saturating_add(1);
+        if policy.wants(end.is_success()) && !self.leaving {
+            self.restarts.automatic = true;
+            self.state = State::Backoff { until: cx.now + delay, end };
+        } else {
+            self.end(end, None, cx);
+        }
+    }
+
+    /// There is no child, and none follows before a request. The stop, if any, is over. A stop without an outcome met no child.
+    pub(super) fn end(&mut self, end: End, mut stop: Option<Stop>, cx: &mut Context<'_>) {
+        if let Some(stop) = &mut stop {
+            stop.outcome.get_or_insert(StopOutcome::NoRunner);
+            cx.add(Effect::Count(Counted::Stop(EndedStop::new(stop, cx.now))));
+            cx.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
+        }
+        self.state = State::Exited { end, stop };
+        // A child that stopped under an earlier wrapper stays stopped under this one: it would exit with each start by the service manager.
+        self.leaving |= cx.policy.leave_when_stopped;
+        if self.leaving {
+            cx.add(Effect::Leave);
+        }
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now;
+        match &self.state {
+            State::Backoff { until, .. } if now >= *until => {
+                self.restarts.count = self.restarts.count.saturating_add(1);
+                self.spawn(cx);
+            }
+            State::Running { .. } => {
+                if self.restarts.stable_at.is_some_and(|stable| now >= stable) {
+                    self.restarts.failures = 0;
+                    self.restarts.stable_at = None;
+                }
+                self.release_reload(cx);
+            }
+            State::Stopping { .. } => self.advance_stop(cx),
+            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {}
+        }
+    }
+
+    fn observed(&mut self, of: ChildInfo, observed: Observation) {
+        if self.state.child() == Some(of) {
+            // A child that has begun to abort its jobs does not stop that.
+            let aborts_jobs = self.observed.aborts_jobs || observed.aborts_jobs;
+            self.observed = Observation { aborts_jobs, ..observed };
+            if let State::Stopping { stop, .. } = &mut self.state {
+                // For the next wrapper, and for the outcome.
+                stop.aborts_jobs |= aborts_jobs;
+            }
+        }
+    }
+
+    /// The time until the next signal counts from the sending: a slow disk may have delayed the state file for seconds before it.
+    fn signal_sent(&mut self, signal: Signal, cx: &Context<'_>) {
+        let timeout = cx.termination_timeout(self.observed);
+        let State::Stopping { phase, .. } = &mut self.state else { return };
+        match (phase, signal) {
+            (Phase::Draining { since, .. }, Signal::Drain) => *since = cx.now,
+            (Phase::Terminating { until, .. }, Signal::Terminate) => *until = cx.now + timeout,
+            _ => {}
+        }
+    }
+
+    fn signal_refused(&mut self, signal: Signal, error: Arc<str>, cx: &Context<'_>) {
+        let refusal = Refused { error, retry_at: cx.now + SIGNAL_RETRY_DELAY };
+        match &mut self.state {
+            State::Running { reload, .. } if signal == Signal::Reload => {
+                *reload = Some(Reload::Refused(refusal));
+            }
+            State::Stopping { phase, .. } => match phase.refused() {
+                Some((of, refused)) if of == signal => *refused = Some(refusal),
+                _ => {}
+            },
+            // No state waits for it any more.
+            _ => {}
+        }
+    }
+
+    fn callback_finished(&mut self, callback: &Callback) {
+        if let State::Exited { stop: Some(stop), .. } = &mut self.state
+            && stop.finish_callback(callback)
+        {
+            return;
+        }
+        if let Some(past) = &mut self.last_stop {
+            Arc::make_mut(past).stop.finish_callback(callback);
+        }
+    }
+
+    fn log_read(&mut self, lines: Arc<[String]>) {
+        if self.last_lines == LastLines::Reading {
+            self.last_lines = LastLines::Read(lines);
+        }
+    }
+
+    fn reload(&mut self, cx: &mut Context<'_>) -> Answered {
+        match &mut self.state {
+            State::Running { child, reload } => {
+                let until = match reload {
+                    Some(Reload::Held(until)) => *until,
+                    Some(Reload::Refused(_)) | None => child.signal_at_latest(cx),
+                };
+                *reload = Some(Reload::Held(until));
+                self.release_reload(cx);
+                Ok(Answer::Done)
+            }
+            // A child that is being started reads its configuration anyway. A child that is being stopped does not need it, and could lose its
+            // next signal.
+            State::Idle
+            | State::Starting { .. }
+            | State::Stopping { .. }
+            | State::Backoff { .. }
+            | State::Exited { .. } => Ok(Answer::Already),
+        }
+    }
+
+    fn release_reload(&mut self, cx: &mut Context<'_>) {
+        let State::Running { child, reload } = &mut self.state else { return };
+        let is_due = match reload {
+            Some(Reload::Held(until)) => child.can_take_signal(*until, cx),
+            Some(Reload::Refused(refused)) => cx.now >= refused.retry_at,
+            None => false,
+        };
+        if is_due {
+            *reload = None;
+            cx.add(Effect::Signal(Signal::Reload));
+        }
+    }
+}
+
+impl ChildInfo {
+    /// When a signal that is held back is sent, whether the child handles it or not.
+    pub(super) fn signal_at_latest(&self, cx: &Context<'_>) -> Moment {
+        cx.now.max(self.started + cx.policy.start_grace) + cx.policy.handler_wait
+    }
+
+    pub(super) fn can_take_signal(&self, until: Moment, cx: &Context<'_>) -> bool {
+        let is_old_enough = cx.now >= self.started + cx.policy.start_grace;
+        cx.now >= until || (cx.handles_quit && is_old_enough)
+    }
+}
