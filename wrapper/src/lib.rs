@@ -9,9 +9,3 @@
 pub mod cli;
 pub mod daemon;
 pub mod supervise;
-
-/// The function that the fuzz target `authority` in `tests/fuzz/` calls.
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzz {
-    pub use crate::daemon::grpc::fuzz::authority;
-}

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| grit_wrapper::fuzz::authority(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| grit_authority::fuzz::authority(bytes));

@@ -149,7 +149,7 @@ fn each_fuzz_target_has_a_test() {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let manifest = read("tests/fuzz/Cargo.toml");
     let of_provider = read("provider/src/fuzz/tests.rs");
-    let of_wrapper = read("wrapper/src/daemon/grpc/authority/fuzz.rs");
+    let of_authority = read("wrapper/authority/src/fuzz.rs");
     let manifest: toml::Table = manifest.parse().unwrap();
     let targets = manifest["bin"].as_array().unwrap();
     let files = std::fs::read_dir(root.join("tests/fuzz/fuzz_targets")).unwrap().count();
@@ -162,7 +162,7 @@ fn each_fuzz_target_has_a_test() {
             last == format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {package}::fuzz::{name}(bytes));")
         };
         let is_tested = (calls("grit_provider") && of_provider.contains(&format!("super::{name},")))
-            || (calls("grit_wrapper") && of_wrapper.contains(&format!("            {name}(&")));
+            || (calls("grit_authority") && of_authority.contains(&format!("            {name}(&")));
         assert!(is_tested, "no test calls what {name} calls: {last}");
     }
 }

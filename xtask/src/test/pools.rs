@@ -29,7 +29,7 @@ const BURNERS: [(&str, &str); 10] = [
     ("grit_provider", "fuzz::"),
     ("grit_provider", "transport::ssh::keys::"),
     ("grit_provider", "transport::trust::tests::"),
-    ("grit_wrapper", "daemon::grpc::authority::"),
+    ("grit_authority", ""),
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.

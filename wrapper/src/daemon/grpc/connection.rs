@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::stream::{self, Stream};
+use grit_authority::AnyAuthority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
@@ -21,7 +22,6 @@ use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use super::authority::AnyAuthority;
 use crate::{
     daemon::{
         access::{self, Requester},

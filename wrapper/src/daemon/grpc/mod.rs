@@ -1,6 +1,5 @@
 //! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, gRPC health and reflection. One file per service.
 
-mod authority;
 mod calls;
 mod connection;
 mod errors;
@@ -9,8 +8,6 @@ mod server;
 mod upstream;
 mod v1;
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub use self::authority::fuzz;
 pub use self::{
     calls::Authorizer,
     server::{ServeError, Services, serve},

@@ -3,10 +3,10 @@
 #![allow(clippy::panic, reason = "a failed comparison panics, as fuzz targets and tests do")]
 
 use futures::FutureExt;
-use hyper::http::request::Parts;
+use http::request::Parts;
 use tokio::io::{AsyncWriteExt, duplex};
 
-use super::frames::{PREFACE, Rewriter};
+use crate::frames::{PREFACE, Rewriter};
 
 /// A client's first frame: settings, none of them changed.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];

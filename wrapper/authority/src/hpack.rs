@@ -16,7 +16,7 @@ const NAME_CODED: &[u8] = &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f];
 const VALUE: &[u8] = b"\x01w";
 
 /// The block with another value for `:authority`; `None` if the block has none, or is malformed.
-pub(super) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn with_authority(block: &[u8]) -> Option<Vec<u8>> {
     let mut named = Vec::with_capacity(block.len() + VALUE.len());
     let mut rest = block;
     let mut found = false;

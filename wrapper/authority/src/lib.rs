@@ -26,7 +26,7 @@ const CHUNK: usize = 4096;
 
 /// Reads an HTTP/2 connection and replaces the authority of its requests. Other protocols pass unchanged.
 #[derive(Debug, Default)]
-pub(super) struct AnyAuthority {
+pub struct AnyAuthority {
     rewriter: Rewriter,
     ready: Vec<u8>,
     /// Number of bytes of `ready` that were already returned.
@@ -35,7 +35,7 @@ pub(super) struct AnyAuthority {
 
 impl AnyAuthority {
     /// As `stream.poll_read`. Always call it with the same stream.
-    pub(super) fn poll_read(
+    pub fn poll_read(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
         cx: &mut Context<'_>,

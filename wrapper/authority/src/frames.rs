@@ -1,9 +1,9 @@
 //! Parses the client's side of an HTTP/2 connection (RFC 9113) frame by frame.
 
-use super::hpack;
+use crate::hpack;
 
 /// The connection preface of every client.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Size of a frame header: length (3), type, flags, stream (4).
 const HEAD: usize = 9;
@@ -19,7 +19,7 @@ const MAX_CONTENT: usize = 16_384;
 
 /// Replaces the authority of requests in a stream of bytes. Header blocks over several frames pass unchanged.
 #[derive(Debug, Default)]
-pub(super) struct Rewriter {
+pub(crate) struct Rewriter {
     /// The part of the preface or of a frame received so far.
     incomplete: Vec<u8>,
     stage: Stage,
@@ -36,7 +36,7 @@ enum Stage {
 
 impl Rewriter {
     /// Consumes `input`, and appends all complete frames to `out`.
-    pub(super) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, input: &[u8], out: &mut Vec<u8>) {
         self.incomplete.extend_from_slice(input);
         let mut rest = self.incomplete.as_slice();
         while !rest.is_empty() {
