@@ -1,10 +1,11 @@
 //! `grit-wrapper run`, step by step: bind, supervise, serve, drain, exit.
 
-mod unbound;
+mod addresses;
+mod error;
 
 use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
-use thiserror::Error;
+use futures::stream::FuturesUnordered;
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -15,18 +16,18 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::unbound::Unbound;
+use self::addresses::StateFile;
+pub use self::error::RunError;
 use super::{
     callback::CallbackSender,
     control::Control,
     counters::Counters,
     grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Level, Prober},
-    http::{self, HttpServer},
-    listen::{self, Address, InheritedSockets, ListenError, Listener, PassedError, Rules, Source},
+    http::HttpServer,
+    listen::{InheritedSockets, Listener},
     settings::Settings,
     signals::Signals,
-    state_path::default_state_file,
     systemd::Notifier,
     tasks::{TaskFailed, Tasks},
 };
@@ -34,63 +35,13 @@ use crate::supervise::log_key as key;
 use crate::supervise::{
     End, Outcome, Task,
     journal::Journal,
-    process::{CommandError, CommandLine, Spawner, cgroup, orphans},
-    record::{Record, RecordError, Saved},
+    process::{CommandLine, Spawner, cgroup, orphans},
+    record::Saved,
 };
-
-#[derive(Debug, Error)]
-pub enum RunError {
-    #[error("cannot run the command")]
-    Command(#[from] CommandError),
-    #[error("{}", .source.flag(.flag))]
-    Listen {
-        flag: &'static str,
-        #[source]
-        source: ListenError,
-    },
-    #[error("invalid socket from systemd")]
-    InheritedSockets(#[from] PassedError),
-    #[error("cannot set up the wrapper process")]
-    Prepare(#[source] std::io::Error),
-    #[error("--http-listen: expected tcp://host:port")]
-    HttpAddress,
-    #[error("cannot open the state file")]
-    Record(#[from] RecordError),
-    #[error("cannot determine whether the previous wrapper's runner is still running")]
-    Adopt(#[source] std::io::Error),
-    #[error(transparent)]
-    Task(#[from] TaskFailed),
-}
-
-impl RunError {
-    /// The wrapper itself failed. `docker run` and `timeout` use the same code.
-    pub const FAILED: u8 = 125;
-    /// The command exists but cannot be executed.
-    pub const NOT_EXECUTABLE: u8 = 126;
-    /// The command does not exist.
-    pub const NOT_FOUND: u8 = 127;
-
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Command(CommandError::NotExecutable(_) | CommandError::Format { .. }) => {
-                Self::NOT_EXECUTABLE
-            }
-            Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
-            Self::Command(CommandError::Search { .. })
-            | Self::Listen { .. }
-            | Self::InheritedSockets(_)
-            | Self::HttpAddress
-            | Self::Prepare(_)
-            | Self::Record(_)
-            | Self::Adopt(_)
-            | Self::Task(_) => Self::FAILED,
-        }
-    }
-}
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
 /// After an error nothing was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
-/// executable command, its HTTP address or a TCP address of gRPC: the runner must not be without supervision. The wrapper is not ready then.
+/// executable command: the runner must not be without supervision.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;
@@ -102,7 +53,7 @@ pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     result.map(ExitCode::from)
 }
 
-async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<u8, RunError> {
+async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone(), env::var_os("PATH"))?;
     // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
     let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
@@ -115,53 +66,25 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     }
     let signals = Signals::new().map_err(RunError::Prepare)?;
     let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
-    let mut listeners = Vec::new();
-    for source in settings.grpc_listen.iter().filter(|source| matches!(source, Source::InheritedSockets(_))) {
-        open(source, settings, &mut passed, &mut listeners).await.map_err(of_grpc)?;
-    }
-    let state_file =
-        settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, &listeners));
-    // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
-    let record = match &state_file {
-        Some(path) => Some(Record::open(path).await?),
-        None => None,
-    };
-    let mut unopened = Vec::new();
-    for source in &settings.grpc_listen {
-        let Source::Address(address) = source else { continue };
-        match open(source, settings, &mut passed, &mut listeners).await {
-            Ok(()) => {}
-            // A wrapper that adopts a runner can do without it.
-            Err(error) if matches!(address, Address::Tcp(_)) => unopened.push((address, error)),
-            Err(error) => return Err(of_grpc(error)),
-        }
-    }
-    // Sockets that are not used are closed, so that the runner does not inherit them.
-    drop(passed);
-    let http_listener = match &settings.http {
-        Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
-        Some(http) => Some((http, listen::bind(&http.address, &http_rules(http)).await)),
-        None => None,
-    };
+    let (publish_health, health) = watch::channel(Health::default());
+    let opened = addresses::open(settings, passed, &publish_health).await?;
 
     let counters = Arc::new(Counters::default());
     let callbacks =
         CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters), settings.callbacks.clone());
-    let spawner = spawner(settings, command.clone(), state_file.as_deref());
+    let state_file = opened.state.as_ref().map(|state| state.path.as_path());
+    let spawner = spawner(settings, command.clone(), state_file);
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
-    let (publish_health, health) = watch::channel(Health::default());
-    let mut task = task.read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if let (Some(path), Some((record, saved))) = (&state_file, record) {
+    let mut task = task
+        .read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
+    if let Some(StateFile { path, record, saved }) = opened.state {
         task = task.save_to(record);
-        if let Some(saved) = saved.or_else(|| Saved::of_cgroup(path)) {
+        if let Some(saved) = saved.or_else(|| Saved::of_cgroup(&path)) {
             let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
             task = task.resume(found);
         }
     }
     let is_adopted = supervisor.now().state.child().is_some();
-    if let Some((_, source)) = unopened.pop_if(|_| !is_adopted) {
-        return Err(of_grpc(source));
-    }
     match command.program().await {
         Ok(_) => {}
         Err(error) if is_adopted => error!(
@@ -170,20 +93,6 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         ),
         Err(error) => return Err(error.into()),
     }
-    let unbound = unopened.into_iter();
-    let unbound: Vec<_> =
-        unbound.map(|failed| Unbound::new(failed, settings.grpc_rules.clone(), &publish_health)).collect();
-    let http_server = match http_listener {
-        Some((http, Ok(listener))) => {
-            info!({ key::ADDRESS } = %http.address, { key::BOUND } = %listener, "HTTP server listening");
-            Some((http, Ok(listener)))
-        }
-        Some((http, Err(error))) if is_adopted => {
-            Some((http, Err(Unbound::new((&http.address, error), http_rules(http), &publish_health))))
-        }
-        Some((_, Err(source))) => return Err(RunError::Listen { flag: "--http-listen", source }),
-        None => None,
-    };
     let supervision = tokio::spawn(task.run());
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
@@ -204,28 +113,23 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
-    if let Some((http, listener)) = http_server {
+    if let (Some(http), Some(listener)) = (&settings.http, opened.http) {
         let server = HttpServer {
             control: control.clone(),
             access: settings.access.clone(),
             settings: Arc::new(http.clone()),
             counters: Arc::clone(&counters),
         };
-        tasks.spawn(HTTP, serve_http(server, listener));
+        tasks.spawn(HTTP, async {
+            if let Listener::Tcp(listener) = listener.await {
+                server.serve(listener).await;
+            }
+        });
     }
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
     let stop_serving = CancellationToken::new();
-    let servers = unbound.len() + 1;
-    for unbound in unbound {
-        let (services, stop) = (services.clone(), stop_serving.clone());
-        tasks.spawn_fallible(GRPC, async move {
-            match stop.run_until_cancelled(unbound.bind()).await {
-                Some(listener) => grpc::serve(vec![listener], services, stop).await,
-                None => Ok(()),
-            }
-        });
-    }
+    let listeners: FuturesUnordered<_> = opened.grpc.into_iter().collect();
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
     let outcome = outcome(supervision, &mut tasks).await?;
 
@@ -240,31 +144,11 @@ async fn supervise(settings: &Settings, mut passed: InheritedSockets) -> Result<
         }
     };
     stop_serving.cancel();
-    for _ in 0..servers {
-        if let Err(error) = tasks.end_of(GRPC).await {
-            error!({ key::ERROR } = %error, "gRPC server failed");
-        }
+    if let Err(error) = tasks.end_of(GRPC).await {
+        error!({ key::ERROR } = %error, "gRPC server failed");
     }
     info!({ key::EXIT_CODE } = exit_code(&end), { key::REASON } = end.failure(), "wrapper exiting");
     Ok(exit_code(&end))
-}
-
-/// Opens the sockets of this value of --grpc-listen.
-async fn open(
-    source: &Source,
-    settings: &Settings,
-    passed: &mut InheritedSockets,
-    listeners: &mut Vec<Listener>,
-) -> Result<(), ListenError> {
-    for listener in listen::open(source, &settings.grpc_rules, passed).await? {
-        info!({ key::ADDRESS } = %source, { key::BOUND } = %listener, "gRPC server listening");
-        listeners.push(listener);
-    }
-    Ok(())
-}
-
-fn of_grpc(source: ListenError) -> RunError {
-    RunError::Listen { flag: GRPC_LISTEN, source }
 }
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.
@@ -287,8 +171,6 @@ const OF_SYSTEMD: [&str; 6] =
 /// How long clients wait for the first start.
 const BOOT_LIMIT: Duration = Duration::from_secs(1);
 
-const GRPC_LISTEN: &str = "--grpc-listen";
-
 /// The names of the tasks.
 const SUPERVISOR: &str = "supervisor";
 const SIGNALS: &str = "signals";
@@ -307,21 +189,6 @@ async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<
         outcome = supervision => outcome.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
         failed = tasks.failed() => Err(failed),
     }
-}
-
-/// Serves HTTP; without a listener, opens it as soon as possible. Never returns.
-async fn serve_http(server: HttpServer, listener: Result<Listener, Unbound>) {
-    let listener = match listener {
-        Ok(listener) => listener,
-        Err(unbound) => unbound.bind().await,
-    };
-    if let Listener::Tcp(listener) = listener {
-        server.serve(listener).await;
-    }
-}
-
-fn http_rules(settings: &http::Settings) -> Rules {
-    Rules { beyond_loopback: settings.remote, allowed_by: settings.remote_allowed_by, ..Rules::default() }
 }
 
 fn exit_code(end: &End) -> u8 {

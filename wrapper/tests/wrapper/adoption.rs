@@ -69,7 +69,8 @@ async fn adopted_runner_needs_no_command_and_no_port() {
         ["--start-grace=0s", &format!("--http-listen=tcp://{http}"), &format!("--grpc-listen=tcp://{grpc}")];
     let second = Start::again(first.into_folder()).flags(&flags).command(&["/nonexistent/gitlab-runner"]);
     second.logged("the adopted runner is supervised, but cannot be restarted").await;
-    second.logged("the adopted runner is supervised without this address").await;
+    second.logged("cannot listen on this address of --grpc-listen yet").await;
+    second.logged("cannot listen on this address of --http-listen yet").await;
     let mut client = second.v1_client().await;
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.pid), (State::Running, Some(runner)));

@@ -139,17 +139,18 @@ async fn ready_is_sent_at_level_process_without_http_server() {
     assert_eq!(log.matches("sending READY=1 at a level below --ready-when").count(), 1, "{log}");
 }
 
-/// The next wrapper adopts the runner, but another process has taken its addresses: clients could be connected to that process.
+/// Another process has an address: clients could be connected to that process. A wrapper that adopts a runner and one that starts a runner do
+/// the same.
 #[tokio::test]
 async fn wrapper_is_not_ready_without_its_tcp_addresses() {
     let runner = Runner::new().await;
     let page = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 204, 1);
     runner.says("/metrics", 200, &page);
-    for flag in ["--grpc-listen", "--http-listen"] {
+    for (flag, adopts) in [("--grpc-listen", true), ("--http-listen", false)] {
         let (mut first, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
         becomes(&mut client, Level::Polling, "").await;
         let pid = first.child_pid();
-        first.signal(Signal::KILL);
+        first.signal(if adopts { Signal::KILL } else { Signal::TERM });
         first.ended().await;
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = format!("tcp://{}", taken.local_addr().unwrap());
@@ -189,7 +190,8 @@ async fn wrapper_is_not_ready_without_its_tcp_addresses() {
         becomes(&mut client, Level::Polling, "").await;
         assert_eq!(serving().await, [ServingStatus::Serving; 3]);
         tokio::net::TcpStream::connect(tcp.strip_prefix("tcp://").unwrap()).await.unwrap();
-        assert!(is_alive(pid) && second.record() == "ready", "{}", second.record());
+        let record = if adopts { "ready" } else { "ready QUIT ready" };
+        assert_eq!((is_alive(pid), second.record()), (adopts, record.to_owned()));
     }
 }
 

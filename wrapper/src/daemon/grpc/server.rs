@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::stream::select_all;
+use futures::stream::{Stream, StreamExt};
 use grit_proto::{
     reflection::server_reflection_server::ServerReflectionServer,
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
@@ -63,21 +63,17 @@ pub struct Services {
     pub counters: Arc<Counters>,
 }
 
-/// Serves all `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
+/// Serves each of the `listeners`, as soon as it is there, until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
 /// A connection that fails ends alone.
 pub async fn serve(
-    listeners: Vec<Listener>,
+    listeners: impl Stream<Item = Listener> + Send + 'static,
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    if listeners.is_empty() {
-        stop.cancelled().await;
-        return Ok(());
-    }
     let counters = Arc::clone(&services.counters);
-    let listeners = listeners.into_iter();
-    let connections =
-        select_all(listeners.map(|listener| Box::pin(incoming(listener, Arc::clone(&counters)))));
+    let counted = Arc::clone(&counters);
+    let connections = listeners
+        .flat_map_unordered(None, move |listener| Box::pin(incoming(listener, Arc::clone(&counted))));
     let (reporter, health) = health_reporter();
     let server = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)

@@ -11,7 +11,7 @@ use crate::supervise::lock_wait::LockOwner;
 #[derive(Debug, Error)]
 pub enum ListenError {
     #[error(
-        "{address}: in use by {holder}. If that is a wrapper, stop it first (on SIGTERM it drains its \
+        "{address}: in use by {holder}. If that is a wrapper, stop it (on SIGTERM it drains its \
          runner), or use another address"
     )]
     Alive { address: Address, holder: LockOwner },
@@ -33,6 +33,8 @@ pub enum ListenError {
     NotPassed { name: String },
     #[error("{address}: the host name has no IP address")]
     NoAddress { address: Address },
+    #[error("{address}: no network interface of this host has the address {resolved}")]
+    NotAvailable { address: Address, resolved: SocketAddr },
     #[error("{address}: cannot {what}")]
     Io {
         address: Address,
@@ -43,6 +45,11 @@ pub enum ListenError {
 }
 
 impl ListenError {
+    /// Whether the address may become usable without a change of the settings. A unix socket in use belongs to another wrapper.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self, Self::Alive { address: Address::Tcp(_), .. } | Self::NotAvailable { .. })
+    }
+
     /// The flag with the wrong value; `listen` is the flag with the address.
     pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
         if matches!(self, Self::NoSuchGroup { .. }) { "--socket-group" } else { listen }

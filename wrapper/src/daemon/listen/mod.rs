@@ -20,18 +20,6 @@ pub use crate::supervise::lock_wait::LockOwner;
 /// every local process stop the runner, CI jobs included.
 pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
 
-/// Opens the listeners of `source`: one address, or sockets passed by systemd.
-pub async fn open(
-    source: &Source,
-    rules: &Rules,
-    passed: &mut InheritedSockets,
-) -> Result<Vec<Listener>, ListenError> {
-    match source {
-        Source::Address(address) => bind(address, rules).await.map(|listener| vec![listener]),
-        Source::InheritedSockets(name) => passed.take(name, rules),
-    }
-}
-
 /// Listens on `address`. A stale socket is replaced; a socket in use is not changed. If its wrapper was killed and is still terminating,
 /// this waits up to 2 s.
 /// After an error, no socket or file is left behind.

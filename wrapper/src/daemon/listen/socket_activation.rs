@@ -62,7 +62,7 @@ impl InheritedSockets {
     }
 
     /// Takes the sockets with this name, or all if the name is empty. Call it within the runtime.
-    pub(super) fn take(&mut self, name: &str, rules: &Rules) -> Result<Vec<Listener>, ListenError> {
+    pub(crate) fn take(&mut self, name: &str, rules: &Rules) -> Result<Vec<Listener>, ListenError> {
         let is_meant = |(found, _): &mut (String, Socket)| name.is_empty() || found == name;
         let taken: Vec<_> = self.0.extract_if(.., is_meant).collect();
         if taken.is_empty() {

@@ -27,9 +27,12 @@ pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result
         Ok(listener) => Ok(Attempt::Ours(listener)),
         // The process that uses the address is unknown.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken(LockOwner::new(None))),
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            Err(ListenError::NotAvailable { address: address.clone(), resolved })
+        }
+        Err(error) => Err(io("listen")(error)),
     });
-    match attempt.await.map_err(io("listen"))? {
+    match attempt.await? {
         Attempt::Taken(holder) => Err(ListenError::Alive { address: address.clone(), holder }),
         Attempt::Ours(listener) => {
             listener.set_nonblocking(true).map_err(io("listen"))?;

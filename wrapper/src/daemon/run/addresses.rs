@@ -1,0 +1,205 @@
+//! Opens the state file and the addresses of `run`.
+//!
+//! A unix socket must be bound at the start. A TCP address that is in use, or that no network interface has, is bound as soon as possible: until
+//! then the wrapper is not ready, because its clients may be connected to another process.
+
+use std::{path::PathBuf, time::Duration};
+
+use futures::{
+    FutureExt,
+    future::{self, BoxFuture},
+};
+use tokio::{sync::watch, time::sleep};
+use tracing::{error, info};
+
+use super::error::RunError;
+use crate::{
+    daemon::{
+        health::Health,
+        http,
+        listen::{self, Address, InheritedSockets, ListenError, Listener, Rules, Source},
+        settings::Settings,
+        state_path::default_state_file,
+    },
+    supervise::{
+        log_key as key,
+        record::{Record, Saved},
+    },
+};
+
+/// A listener, which may have to wait for its address.
+pub(super) type Binding = BoxFuture<'static, Listener>;
+
+/// The state file, and what an earlier wrapper wrote to it.
+pub(super) struct StateFile {
+    pub(super) path: PathBuf,
+    pub(super) record: Record,
+    pub(super) saved: Option<Saved>,
+}
+
+pub(super) struct Opened {
+    pub(super) state: Option<StateFile>,
+    pub(super) grpc: Vec<Binding>,
+    pub(super) http: Option<Binding>,
+}
+
+const GRPC_LISTEN: &str = "--grpc-listen";
+const HTTP_LISTEN: &str = "--http-listen";
+
+/// Delay before an address is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// The addresses on which the wrapper does not listen are reported in `health`.
+pub(super) async fn open(
+    settings: &Settings,
+    mut passed: InheritedSockets,
+    health: &watch::Sender<Health>,
+) -> Result<Opened, RunError> {
+    let inherited = inherited(settings, &mut passed)?;
+    // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
+    let state = open_state(settings, &inherited).await?;
+    let mut grpc: Vec<_> = inherited.into_iter().map(|listener| future::ready(listener).boxed()).collect();
+    for source in &settings.grpc_listen {
+        if let Source::Address(address) = source {
+            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, health).await?);
+        }
+    }
+    // Sockets that are not used are closed, so that the runner does not inherit them.
+    drop(passed);
+    let http = match &settings.http {
+        Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
+        Some(http) => Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), health).await?),
+        None => None,
+    };
+    Ok(Opened { state, grpc, http })
+}
+
+/// The sockets of systemd that --grpc-listen names.
+fn inherited(settings: &Settings, passed: &mut InheritedSockets) -> Result<Vec<Listener>, RunError> {
+    let mut listeners = Vec::new();
+    for source in &settings.grpc_listen {
+        let Source::InheritedSockets(name) = source else { continue };
+        let taken = passed.take(name, &settings.grpc_rules);
+        for listener in taken.map_err(|source| RunError::Listen { flag: GRPC_LISTEN, source })? {
+            info!({ key::ADDRESS } = %source, { key::BOUND } = %listener, "gRPC server listening");
+            listeners.push(listener);
+        }
+    }
+    Ok(listeners)
+}
+
+async fn open_state(settings: &Settings, inherited: &[Listener]) -> Result<Option<StateFile>, RunError> {
+    let path = settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, inherited));
+    let Some(path) = path else { return Ok(None) };
+    let (record, saved) = Record::open(&path).await?;
+    Ok(Some(StateFile { path, record, saved }))
+}
+
+/// Binds an address of this flag.
+/// Fails if the address cannot become usable without a change of the settings.
+async fn bind(
+    flag: &'static str,
+    address: &Address,
+    rules: &Rules,
+    health: &watch::Sender<Health>,
+) -> Result<Binding, RunError> {
+    match listen::bind(address, rules).await {
+        Ok(listener) => {
+            log_bound(flag, address, &listener);
+            Ok(future::ready(listener).boxed())
+        }
+        Err(error) if error.is_temporary() => {
+            let error = report(health, address, error);
+            error!(
+                { key::ADDRESS } = %address,
+                { key::ERROR } = error,
+                "cannot listen on this address of {flag} yet; trying again every {RETRY_DELAY:?}"
+            );
+            Ok(bind_later(flag, address.clone(), rules.clone(), health.clone()).boxed())
+        }
+        Err(source) => Err(RunError::Listen { flag, source }),
+    }
+}
+
+/// Tries again until the address is bound.
+async fn bind_later(
+    flag: &'static str,
+    address: Address,
+    rules: Rules,
+    health: watch::Sender<Health>,
+) -> Listener {
+    loop {
+        sleep(RETRY_DELAY).await;
+        match listen::bind(&address, &rules).await {
+            Ok(listener) => {
+                log_bound(flag, &address, &listener);
+                health.send_modify(|health| {
+                    health.unbound.remove(&address.to_string());
+                });
+                return listener;
+            }
+            Err(error) => {
+                report(&health, &address, error);
+            }
+        }
+    }
+}
+
+/// Makes the error a reason for a missing health level, and returns its text.
+fn report(health: &watch::Sender<Health>, address: &Address, error: ListenError) -> String {
+    let error = format!("{:#}", anyhow::Error::new(error));
+    health.send_if_modified(|health| {
+        health.unbound.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
+    });
+    error
+}
+
+fn log_bound(flag: &str, address: &Address, listener: &Listener) {
+    let server = if flag == HTTP_LISTEN { "HTTP" } else { "gRPC" };
+    info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "{server} server listening");
+}
+
+fn http_rules(settings: &http::Settings) -> Rules {
+    Rules { beyond_loopback: settings.remote, allowed_by: settings.remote_allowed_by, ..Rules::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The clock is paused: it advances to the next attempt when no other task can run.
+    #[tokio::test(start_paused = true)]
+    async fn address_in_use_is_bound_later_and_missing_until_then() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Address = format!("tcp://{}", taken.local_addr().unwrap()).parse().unwrap();
+        let (health, observed) = watch::channel(Health::default());
+        let mut binding = bind(GRPC_LISTEN, &address, &Rules::default(), &health).await.unwrap();
+        let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
+        assert!(missing().starts_with(&format!("{address}: in use by another process")), "{}", missing());
+        tokio::select! {
+            biased;
+            listener = &mut binding => panic!("{listener}"),
+            () = sleep(3 * RETRY_DELAY) => {}
+        }
+        drop(taken);
+        let listener = binding.await;
+        assert_eq!((format!("tcp://{listener}"), missing()), (address.to_string(), String::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_errors_that_settings_cannot_change_are_temporary() {
+        let (health, _) = watch::channel(Health::default());
+        // An address for documentation, which no interface has.
+        let address: Address = "tcp://192.0.2.7:7777".parse().unwrap();
+        let allowed = Rules { beyond_loopback: true, ..Rules::default() };
+        assert!(bind(HTTP_LISTEN, &address, &allowed, &health).await.is_ok());
+        let reasons: Vec<_> = health.borrow().unbound.values().cloned().collect();
+        assert_eq!(
+            reasons,
+            ["tcp://192.0.2.7:7777: no network interface of this host has the address 192.0.2.7:7777"]
+        );
+        assert!(bind(HTTP_LISTEN, &address, &Rules::default(), &health).await.is_err());
+    }
+}
