@@ -8,7 +8,7 @@ use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Du
 use futures::stream::FuturesUnordered;
 use tokio::{
     runtime,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinHandle,
     time::timeout,
@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::addresses::StateFile;
+use self::addresses::{Binding, StateFile};
 pub use self::error::RunError;
 use super::{
     callback::CallbackSender,
@@ -31,10 +31,10 @@ use super::{
     systemd::Notifier,
     tasks::{TaskFailed, Tasks},
 };
-use crate::supervise::log_key as key;
 use crate::supervise::{
-    End, Outcome, Task,
+    End, Handle, Outcome, Task,
     journal::Journal,
+    log_key as key,
     process::{CommandLine, Spawner, cgroup, orphans},
     record::Saved,
 };
@@ -55,100 +55,183 @@ pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
 
 async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone(), env::var_os("PATH"))?;
-    // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
-    let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
-    // With a handler, a file size limit (LimitFSIZE) is an error like a full disk. The runner does not inherit the handler.
-    let _file_size =
-        signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(RunError::Prepare)?;
-    // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
-    if let Err(error) = orphans::adopt() {
-        warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
-    }
-    let signals = Signals::new().map_err(RunError::Prepare)?;
-    let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
+    let process = OwnProcess::prepare()?;
     let (publish_health, health) = watch::channel(Health::default());
     let opened = addresses::open(settings, passed, &publish_health).await?;
 
     let counters = Arc::new(Counters::default());
-    let callbacks =
-        CallbackSender::new(runtime::Handle::current(), Arc::clone(&counters), settings.callbacks.clone());
-    let state_file = opened.state.as_ref().map(|state| state.path.as_path());
-    let spawner = spawner(settings, command.clone(), state_file);
+    let (task, supervisor) = prepare_supervisor(settings, &command, opened.state, &counters).await?;
+    let is_adopted = supervisor.now().state.child().is_some();
+    check_command(&command, is_adopted).await?;
+    let prober = Prober::new(settings.health.clone());
+    let control = Control::new(supervisor.clone(), health, prober.clone(), settings.callbacks.clone());
+
+    let supervision = tokio::spawn(task.run());
+    let mut tasks = Tasks::default();
+    // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
+    let ready_when = if is_adopted { Level::None } else { settings.ready_when };
+    process.start(&mut tasks, &control, &supervisor, settings.drain_timeout, ready_when);
+    probe(&mut tasks, &prober, &supervisor, publish_health);
+    boot(&supervisor).await;
+    serve_http(&mut tasks, settings, &control, &counters, opened.http);
+    let stop_serving = CancellationToken::new();
+    serve_grpc(&mut tasks, settings, control, counters, opened.grpc, stop_serving.clone());
+
+    match outcome(supervision, &mut tasks).await? {
+        Outcome::Ended(end) => leave(&end, tasks, &stop_serving).await,
+        // The next wrapper sends the callbacks, and takes over the sockets.
+        Outcome::Detached => {
+            tasks.end_of(NOTIFIER).await?;
+            info!("wrapper exiting; the runner keeps running");
+            Ok(0)
+        }
+    }
+}
+
+/// What concerns the wrapper's own process: its children, its signals, and systemd.
+struct OwnProcess {
+    child_ended: Signal,
+    _file_size: Signal,
+    signals: Signals,
+    notifier: Option<Notifier>,
+}
+
+impl OwnProcess {
+    fn prepare() -> Result<Self, RunError> {
+        // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
+        let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
+        // With a handler, a file size limit (LimitFSIZE) is an error like a full disk. The runner does not inherit the handler.
+        let _file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+            .map_err(RunError::Prepare)?;
+        // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
+        if let Err(error) = orphans::adopt() {
+            warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
+        }
+        let signals = Signals::new().map_err(RunError::Prepare)?;
+        let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
+        Ok(Self { child_ended, _file_size, signals, notifier })
+    }
+
+    fn start(
+        self,
+        tasks: &mut Tasks,
+        control: &Control,
+        supervisor: &Handle,
+        drain_timeout: Option<Duration>,
+        ready_when: Level,
+    ) {
+        tasks.spawn(SIGNALS, self.signals.forward(supervisor.clone(), drain_timeout));
+        tasks.spawn(ORPHANS, orphans::collect(self.child_ended));
+        if let Some(notifier) = self.notifier {
+            tasks.spawn(NOTIFIER, notifier.run(control.clone(), supervisor.clone(), ready_when));
+        }
+    }
+}
+
+/// The supervisor, with the runner of an earlier wrapper if there is one.
+async fn prepare_supervisor(
+    settings: &Settings,
+    command: &CommandLine,
+    state: Option<StateFile>,
+    counters: &Arc<Counters>,
+) -> Result<(Task, Handle), RunError> {
+    let runtime = runtime::Handle::current();
+    let callbacks = CallbackSender::new(runtime, Arc::clone(counters), settings.callbacks.clone());
+    let spawner = spawner(settings, command.clone(), state.as_ref().map(|state| state.path.as_path()));
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
-    let mut task = task
-        .read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
-    if let Some(StateFile { path, record, saved }) = opened.state {
+    let mut task = task.read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
+    if let Some(StateFile { path, record, saved }) = state {
         task = task.save_to(record);
         if let Some(saved) = saved.or_else(|| Saved::of_cgroup(&path)) {
-            let found = saved.find(&settings.policy, &command).await.map_err(RunError::Adopt)?;
+            let found = saved.find(&settings.policy, command).await.map_err(RunError::Adopt)?;
             task = task.resume(found);
         }
     }
-    let is_adopted = supervisor.now().state.child().is_some();
+    Ok((task, supervisor))
+}
+
+/// Fails for a command that cannot be executed, except while an adopted runner is running.
+async fn check_command(command: &CommandLine, is_adopted: bool) -> Result<(), RunError> {
     match command.program().await {
-        Ok(_) => {}
-        Err(error) if is_adopted => error!(
-            { key::ERROR } = format!("{:#}", anyhow::Error::new(error)),
-            "the adopted runner is supervised, but cannot be restarted"
-        ),
-        Err(error) => return Err(error.into()),
+        Ok(_) => Ok(()),
+        Err(error) if is_adopted => {
+            let error = format!("{:#}", anyhow::Error::new(error));
+            error!({ key::ERROR } = error, "the adopted runner is supervised, but cannot be restarted");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
-    let supervision = tokio::spawn(task.run());
-    let mut tasks = Tasks::default();
-    tasks.spawn(SIGNALS, signals.forward(supervisor.clone(), settings.drain_timeout));
-    tasks.spawn(ORPHANS, orphans::collect(child_ended));
-    let prober = Prober::new(settings.health.clone());
+}
+
+fn probe(tasks: &mut Tasks, prober: &Prober, supervisor: &Handle, published: watch::Sender<Health>) {
     tasks.spawn(REQUEST_GAP, prober.request_gap().run(supervisor.clone()));
-    tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), publish_health));
-    let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
-    let control = Control::new(supervisor.clone(), health, prober, settings.callbacks.clone());
-    if let Some(notifier) = notifier {
-        // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
-        let ready_when = if is_adopted { Level::None } else { settings.ready_when };
-        let notifier = notifier.run(control.clone(), supervisor.clone(), ready_when);
-        tasks.spawn(NOTIFIER, notifier);
-    }
-    // The first clients see a runner that is being started. When the start takes long, they are served before there is a child, as by the
-    // upstream wrapper, and their requests are kept.
+    tasks.spawn(PROBER, prober.clone().run(supervisor.clone(), published));
+}
+
+/// Requests the start of the runner, so that the first clients see a runner that is being started. When the start takes long, they are
+/// served before there is a child, as by the upstream wrapper, and their requests are kept.
+async fn boot(supervisor: &Handle) {
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
         error!({ key::ERROR } = %error, "cannot request the start of the runner");
     }
-    if let (Some(http), Some(listener)) = (&settings.http, opened.http) {
-        let server = HttpServer {
-            control: control.clone(),
-            access: settings.access.clone(),
-            settings: Arc::new(http.clone()),
-            counters: Arc::clone(&counters),
-        };
-        tasks.spawn(HTTP, async {
-            if let Listener::Tcp(listener) = listener.await {
-                server.serve(listener).await;
-            }
-        });
-    }
+}
+
+fn serve_http(
+    tasks: &mut Tasks,
+    settings: &Settings,
+    control: &Control,
+    counters: &Arc<Counters>,
+    listener: Option<Binding>,
+) {
+    let (Some(http), Some(listener)) = (&settings.http, listener) else { return };
+    let server = HttpServer {
+        control: control.clone(),
+        access: settings.access.clone(),
+        settings: Arc::new(http.clone()),
+        counters: Arc::clone(counters),
+    };
+    tasks.spawn(HTTP, async {
+        if let Listener::Tcp(listener) = listener.await {
+            server.serve(listener).await;
+        }
+    });
+}
+
+fn serve_grpc(
+    tasks: &mut Tasks,
+    settings: &Settings,
+    control: Control,
+    counters: Arc<Counters>,
+    listeners: Vec<Binding>,
+    stop: CancellationToken,
+) {
+    let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
-    let stop_serving = CancellationToken::new();
-    let listeners: FuturesUnordered<_> = opened.grpc.into_iter().collect();
-    tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop_serving.clone()));
-    let outcome = outcome(supervision, &mut tasks).await?;
+    let listeners: FuturesUnordered<_> = listeners.into_iter().collect();
+    tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop));
+}
 
+/// Waits for the end of the supervisor, or for the failure of another task.
+async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<Outcome, TaskFailed> {
+    tokio::select! {
+        biased;
+        // This comes first, because the prober and the notifier end with the supervisor.
+        outcome = supervision => outcome.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
+        failed = tasks.failed() => Err(failed),
+    }
+}
+
+/// Ends the servers after the end of the runner, and returns the exit code.
+async fn leave(end: &End, mut tasks: Tasks, stop_serving: &CancellationToken) -> Result<u8, RunError> {
     // The notifier reports the end of the runner, and then has nothing to watch.
     tasks.end_of(NOTIFIER).await?;
-    let end = match outcome {
-        Outcome::Ended(end) => end,
-        // The next wrapper sends the callbacks, and takes over the sockets.
-        Outcome::Detached => {
-            info!("wrapper exiting; the runner keeps running");
-            return Ok(0);
-        }
-    };
     stop_serving.cancel();
     if let Err(error) = tasks.end_of(GRPC).await {
         error!({ key::ERROR } = %error, "gRPC server failed");
     }
-    info!({ key::EXIT_CODE } = exit_code(&end), { key::REASON } = end.failure(), "wrapper exiting");
-    Ok(exit_code(&end))
+    info!({ key::EXIT_CODE } = exit_code(end), { key::REASON } = end.failure(), "wrapper exiting");
+    Ok(exit_code(end))
 }
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.
@@ -180,16 +263,6 @@ const NOTIFIER: &str = "systemd notifier";
 const HTTP: &str = "HTTP server";
 const GRPC: &str = "gRPC server";
 const ORPHANS: &str = "orphan reaper";
-
-/// Waits for the end of the supervisor, or for the failure of another task.
-async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<Outcome, TaskFailed> {
-    tokio::select! {
-        biased;
-        // This comes first, because the prober and the notifier end with the supervisor.
-        outcome = supervision => outcome.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
-        failed = tasks.failed() => Err(failed),
-    }
-}
 
 fn exit_code(end: &End) -> u8 {
     match end {
