@@ -62,7 +62,7 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     let counters = Arc::new(Counters::default());
     let (task, supervisor) = prepare_supervisor(settings, &command, opened.state, &counters).await?;
     let is_adopted = supervisor.now().state.child().is_some();
-    check_command(&command, is_adopted).await?;
+    check_command(&command, is_adopted)?;
     let prober = Prober::new(settings.health.clone());
     let control = Control::new(supervisor.clone(), health, prober.clone(), settings.callbacks.clone());
 
@@ -151,8 +151,8 @@ async fn prepare_supervisor(
 }
 
 /// Fails for a command that cannot be executed, except while an adopted runner is running.
-async fn check_command(command: &CommandLine, is_adopted: bool) -> Result<(), RunError> {
-    match command.program().await {
+fn check_command(command: &CommandLine, is_adopted: bool) -> Result<(), RunError> {
+    match command.program() {
         Ok(_) => Ok(()),
         Err(error) if is_adopted => {
             let error = format!("{:#}", anyhow::Error::new(error));

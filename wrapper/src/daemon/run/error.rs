@@ -50,8 +50,7 @@ impl RunError {
                 Self::NOT_EXECUTABLE
             }
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
-            Self::Command(CommandError::Search { .. })
-            | Self::Listen { .. }
+            Self::Listen { .. }
             | Self::InheritedSockets(_)
             | Self::HttpAddress
             | Self::Prepare(_)

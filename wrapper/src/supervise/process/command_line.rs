@@ -6,17 +6,15 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use rustix::fs::{Access, access};
 use thiserror::Error;
 
 use super::executable_format;
-use crate::supervise::blocking;
 
-/// Timeout of the search for the program.
-const FIND_LIMIT: Duration = Duration::from_secs(5);
+/// The directories that are searched if PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A program with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +43,6 @@ pub enum CommandError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot search for the command {name:?}")]
-    Search {
-        name: OsString,
-        #[source]
-        source: io::Error,
-    },
 }
 
 impl CommandLine {
@@ -61,13 +53,13 @@ impl CommandLine {
         Ok(Self { name, args: words.collect(), path })
     }
 
-    /// The program, which exists and can be executed. It is searched in PATH, unless its name has a slash.
-    /// Takes at most [`FIND_LIMIT`].
-    pub async fn program(&self) -> Result<PathBuf, CommandError> {
-        let (name, path) = (self.name.clone(), self.path.clone());
-        let search =
-            blocking::run("command", FIND_LIMIT, move || Ok(find_executable(&name, path.as_deref())));
-        search.await.map_err(|source| CommandError::Search { name: self.name.clone(), source })?
+    /// The program, which exists and can be executed. Unless its name has a slash, it is searched in PATH, as by `execvp`.
+    pub fn program(&self) -> Result<PathBuf, CommandError> {
+        let program = find(&self.name, self.path.as_deref())?;
+        match executable_format::check(&program) {
+            Ok(()) => Ok(program),
+            Err(source) => Err(CommandError::Format { program, source }),
+        }
     }
 
     /// The command as given.
@@ -77,27 +69,20 @@ impl CommandLine {
     }
 }
 
-fn find_executable(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, CommandError> {
-    let program = find(name, path)?;
-    match executable_format::check(&program) {
-        Ok(()) => Ok(program),
-        Err(source) => Err(CommandError::Format { program, source }),
-    }
-}
-
 fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, CommandError> {
-    if name.as_bytes().contains(&b'/') {
-        let program = PathBuf::from(name);
-        return match program.metadata() {
-            Err(_) => Err(CommandError::Missing(name.to_owned())),
-            Ok(_) if is_executable(&program) => Ok(program),
-            Ok(_) => Err(CommandError::NotExecutable(program)),
-        };
+    let has_slash = name.as_bytes().contains(&b'/');
+    let path = if has_slash { OsStr::new("") } else { path.unwrap_or(OsStr::new(DEFAULT_PATH)) };
+    let mut not_executable = None;
+    for folder in env::split_paths(path) {
+        let program = folder.join(name);
+        if is_executable(&program) {
+            return Ok(program);
+        }
+        if program.exists() {
+            not_executable.get_or_insert(program);
+        }
     }
-    env::split_paths(path.unwrap_or_default())
-        .map(|folder| folder.join(name))
-        .find(|program| is_executable(program))
-        .ok_or_else(|| CommandError::Missing(name.to_owned()))
+    Err(not_executable.map_or_else(|| CommandError::Missing(name.to_owned()), CommandError::NotExecutable))
 }
 
 fn is_executable(program: &Path) -> bool {
@@ -109,9 +94,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn file_without_execute_permission_in_path_is_not_executable() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tool"), "").unwrap();
+        let only = find(OsStr::new("tool"), Some(folder.path().as_os_str()));
+        assert!(matches!(only, Err(CommandError::NotExecutable(_))));
+        let path = env::join_paths([folder.path(), Path::new("/bin")]).unwrap();
+        std::fs::write(folder.path().join("sh"), "").unwrap();
+        assert_eq!(find(OsStr::new("sh"), Some(&path)).unwrap(), Path::new("/bin/sh"));
+    }
+
+    #[test]
     fn only_command_without_slash_is_searched_in_path() {
         let path = Some(OsStr::new("/nonexistent:/bin:/usr/bin"));
         assert!(find(OsStr::new("sh"), path).unwrap().ends_with("sh"));
+        assert!(find(OsStr::new("sh"), None).is_ok());
         assert_eq!(find(OsStr::new("/bin/sh"), None).unwrap(), PathBuf::from("/bin/sh"));
         assert!(matches!(find(OsStr::new("no-such-command"), path), Err(CommandError::Missing(_))));
         assert!(matches!(find(OsStr::new("./no/such"), path), Err(CommandError::Missing(_))));

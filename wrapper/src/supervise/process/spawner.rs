@@ -51,7 +51,6 @@ impl Spawner {
         let program = self
             .command
             .program()
-            .await
             .map_err(|error| io::Error::other(format!("{:#}", anyhow::Error::new(error))))?;
         let (mut command, barrier) = self.prepare(&program)?;
         // A separate group keeps Ctrl-C in a terminal, which is for the wrapper, away from the child.
