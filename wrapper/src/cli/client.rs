@@ -1,11 +1,8 @@
 //! A gRPC client for a running wrapper.
 
-use std::time::Duration;
+use std::{error::Error, io, time::Duration};
 
-use grit_proto::{
-    runner_wrapper::{CheckStatusRequest, process_wrapper_client::ProcessWrapperClient},
-    wrapper_v1::{GetStatusRequest, wrapper_client::WrapperClient},
-};
+use grit_proto::wrapper_v1::wrapper_client::WrapperClient;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tonic::{
@@ -14,8 +11,8 @@ use tonic::{
 };
 
 use super::{
-    connect::{self, Protocol, ReceivedPrefix},
-    error::{CommandError, ConnectError},
+    connect::{self, IsHttp2, timed_out},
+    error::CommandError,
 };
 use crate::daemon::listen::Address;
 
@@ -30,25 +27,25 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) struct Client {
     address: Address,
     channel: Channel,
-    received: ReceivedPrefix,
+    is_http2: IsHttp2,
 }
 
 impl Client {
     pub(super) async fn connect(address: &Address) -> Result<Self, CommandError> {
         let failed = |source| CommandError::Connect { address: address.clone(), source };
-        let (stream, received) = connect::open(address).await.map_err(failed)?;
+        let (stream, is_http2) = connect::open(address).await.map_err(failed)?;
         let mut stream = Some(TokioIo::new(stream));
         // Only once: a second connection could reach another wrapper.
         let connector = tower::service_fn(move |_: Uri| {
-            let stream = stream.take().ok_or(std::io::ErrorKind::NotConnected);
-            async move { Ok::<_, std::io::Error>(stream?) }
+            let stream = stream.take().ok_or(io::ErrorKind::NotConnected);
+            async move { Ok::<_, io::Error>(stream?) }
         });
         let endpoint = Endpoint::from_static("http://wrapper")
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_INTERVAL);
         let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.map_err(|_| failed(ConnectError::Closed))?;
-        Ok(Self { address: address.clone(), channel, received })
+        let channel = channel.map_err(|_| failed(not_grpc()))?;
+        Ok(Self { address: address.clone(), channel, is_http2 })
     }
 
     /// The response to one call, within [`RESPONSE_TIMEOUT`].
@@ -59,51 +56,44 @@ impl Client {
         let mut wrapper = WrapperClient::new(self.channel.clone());
         match timeout(RESPONSE_TIMEOUT, call(&mut wrapper)).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(self.explain(&status).await),
-            Err(_) => Err(self.no_response(ConnectError::NoResponse(RESPONSE_TIMEOUT))),
+            Ok(Err(status)) if !is_from_server(&status) => Err(self.no_response(cause(&status))),
+            Ok(Err(status)) if status.code() == Code::Unimplemented => {
+                Err(CommandError::NotSupported { address: self.address.clone() })
+            }
+            Ok(Err(status)) => Err(CommandError::Refused(status)),
+            Err(_) => Err(self.no_response(timed_out("no response", RESPONSE_TIMEOUT))),
         }
     }
 
-    async fn explain(&self, status: &Status) -> CommandError {
-        if !is_from_server(status) {
-            return self.no_response(ConnectError::Closed);
-        }
-        match status.code() {
-            Code::Unimplemented => self.identify_server().await,
-            Code::PermissionDenied => CommandError::Denied(status.message().to_owned()),
-            _ => CommandError::Refused(status.message().to_owned()),
-        }
-    }
-
-    /// The error for a missing response; `no_data` if no data was received at all.
-    fn no_response(&self, no_data: ConnectError) -> CommandError {
+    /// A server that does not speak HTTP/2 has not received the request.
+    fn no_response(&self, source: io::Error) -> CommandError {
         let address = self.address.clone();
-        match self.received.protocol() {
-            Protocol::NoData => CommandError::Connect { address, source: no_data },
-            Protocol::Other => CommandError::Connect { address, source: ConnectError::NotGrpc },
-            Protocol::Http2 => CommandError::ConnectionLost { address },
+        if self.is_http2.get() == Some(&true) {
+            return CommandError::ConnectionLost { address, source };
         }
-    }
-
-    /// Finds out which server does not implement a method: an older wrapper, upstream's wrapper, or another server.
-    async fn identify_server(&self) -> CommandError {
-        let (address, channel) = (self.address.clone(), self.channel.clone());
-        let probes = async {
-            if let Ok(status) = WrapperClient::new(channel.clone()).get_status(GetStatusRequest {}).await {
-                let version = status.into_inner().wrapper_version;
-                return CommandError::TooOld { address, version };
-            }
-            match ProcessWrapperClient::new(channel).check_status(CheckStatusRequest {}).await {
-                Ok(_) => CommandError::Upstream { address },
-                Err(_) => CommandError::OtherServer { address },
-            }
+        let source = match source.kind() {
+            io::ErrorKind::TimedOut => source,
+            _ => not_grpc(),
         };
-        let late = || self.no_response(ConnectError::NoResponse(RESPONSE_TIMEOUT));
-        timeout(RESPONSE_TIMEOUT, probes).await.unwrap_or_else(|_| late())
+        CommandError::Connect { address, source }
     }
+}
+
+/// Also the error of a server that closes the connection before it has sent anything.
+fn not_grpc() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the server does not speak gRPC")
 }
 
 /// Whether the server sent this status. A status that tonic created, because the connection failed, has a source.
 pub(super) fn is_from_server(status: &Status) -> bool {
-    std::error::Error::source(status).is_none()
+    status.source().is_none()
+}
+
+/// The first cause of an error, which is that of the system or of the protocol.
+fn cause(mut error: &(dyn Error + 'static)) -> io::Error {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    let kind = error.downcast_ref::<io::Error>().map_or(io::ErrorKind::Other, io::Error::kind);
+    io::Error::new(kind, error.to_string())
 }

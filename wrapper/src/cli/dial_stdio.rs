@@ -31,7 +31,7 @@ pub(super) async fn run(address: &Address) -> Result<(), CommandError> {
         let _shut = shutdown(&sender, Shutdown::Write);
     })?;
     copy(wrapper.as_fd(), io::stdout().as_fd())
-        .map_err(|source| CommandError::Interrupted { address: address.clone(), source: source.into() })
+        .map_err(|source| CommandError::ConnectionLost { address: address.clone(), source: source.into() })
 }
 
 /// Copies until the end of `from`, or until nothing can be written to `to` any more.

@@ -6,37 +6,32 @@
 use std::{io, time::Duration};
 
 use thiserror::Error;
+use tonic::{Code, Status};
 
 use crate::daemon::{duration, health::Level, listen::Address};
 
 #[derive(Debug, Error)]
 pub enum CommandError {
+    /// No request was sent.
     #[error("cannot connect to {address}")]
     Connect {
         address: Address,
         #[source]
-        source: ConnectError,
+        source: io::Error,
     },
-    #[error("the connection to {address} was lost before the wrapper responded")]
-    ConnectionLost { address: Address },
+    /// A request may have been executed.
     #[error("the connection to {address} was interrupted")]
-    Interrupted {
+    ConnectionLost {
         address: Address,
         #[source]
         source: io::Error,
     },
-    #[error("{address} is GitLab's `gitlab-runner wrapper`, which does not support this command")]
-    Upstream { address: Address },
-    #[error("{address} is a gRPC server, but not a wrapper")]
-    OtherServer { address: Address },
-    #[error("the wrapper at {address} has version {version}, which does not support this command")]
-    TooOld { address: Address, version: String },
+    #[error("the server at {address} does not support this command")]
+    NotSupported { address: Address },
     #[error("the wrapper at {address} has version {version}; this version cannot read its status")]
     TooNew { address: Address, version: String },
-    #[error("permission denied by the wrapper: {0}")]
-    Denied(String),
-    #[error("rejected by the wrapper: {0}")]
-    Refused(String),
+    #[error("rejected by the wrapper: {}", .0.message())]
+    Refused(Status),
     #[error("timed out after {}; the runner {last}", duration::show(*.after))]
     TimedOut {
         after: Duration,
@@ -60,35 +55,6 @@ pub enum CommandError {
     Output(#[from] io::Error),
 }
 
-/// Why there is no usable connection to a wrapper.
-#[derive(Debug, Error)]
-pub enum ConnectError {
-    #[error("the socket does not exist")]
-    Missing,
-    #[error("the path is {0}, not a socket")]
-    NotASocket(&'static str),
-    #[error("the path is too long for a socket (at most 107 bytes)")]
-    TooLong,
-    #[error("the socket is stale: the process that created it was killed")]
-    Stale,
-    #[error("the listen backlog is full: the process accepts no connections")]
-    BacklogFull,
-    #[error("user {user} has no permission to connect: {barrier}")]
-    Denied { user: String, barrier: String },
-    #[error("no process listens on this address")]
-    NotListening,
-    #[error("no connection within {}", duration::show(*.0))]
-    Unreachable(Duration),
-    #[error("the connection was closed before any data was received")]
-    Closed,
-    #[error("connected, but no response within {}", duration::show(*.0))]
-    NoResponse(Duration),
-    #[error("the process on this address is not a gRPC server")]
-    NotGrpc,
-    #[error("the connection failed")]
-    Io(#[source] io::Error),
-}
-
 impl CommandError {
     /// The exit code of the command.
     pub fn exit_code(&self) -> u8 {
@@ -97,12 +63,8 @@ impl CommandError {
             Self::TimedOut { .. } => 3,
             Self::NotClean(_) => 4,
             Self::ConnectionLost { .. }
-            | Self::Interrupted { .. }
-            | Self::Upstream { .. }
-            | Self::OtherServer { .. }
-            | Self::TooOld { .. }
+            | Self::NotSupported { .. }
             | Self::TooNew { .. }
-            | Self::Denied(_)
             | Self::Refused(_)
             | Self::NotStarted(_)
             | Self::RunnerExited(_)
@@ -116,23 +78,37 @@ impl CommandError {
     /// What to do next, in whole sentences.
     pub fn next_step(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Connect { source, .. } => return source.next_step(),
+            Self::Connect { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "Run this command as root, or as a member of the group set with --socket-group. New \
+                     group members must log in again."
+                }
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                    "If the address is right, the wrapper hangs or its host is not reachable: check the log \
+                     of the wrapper. Killing a wrapper does not stop its runner (`systemctl kill \
+                     --kill-who=main --signal=SIGKILL UNIT`); the next wrapper adopts it."
+                }
+                io::ErrorKind::InvalidData => {
+                    "The address may belong to --http-listen or to another program. If it is the \
+                     wrapper's --grpc-listen address, look in its log for rejected connections."
+                }
+                _ => {
+                    "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it \
+                     is running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
+                }
+            },
             Self::ConnectionLost { .. } => {
                 "The wrapper was probably killed or restarted, and the request may have been executed. Run \
                  `grit-wrapper status`, or repeat the command: a drain with the same --id joins the \
                  existing drain."
             }
-            Self::Upstream { .. } => {
-                "These commands need a runner that is supervised by grit-wrapper: see \"From upstream's \
-                 wrapper\" in the documentation. The Terraform provider supports both wrappers."
+            Self::NotSupported { .. } => {
+                "Upgrade an older grit-wrapper, which does not stop its runner, and replace upstream's \
+                 `gitlab-runner wrapper` by grit-wrapper. For another server, set --address or \
+                 GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address."
             }
-            Self::OtherServer { .. } => OTHER_ADDRESS,
             Self::TooNew { .. } => "Use the grit-wrapper binary of that version.",
-            Self::TooOld { .. } => {
-                "Use the grit-wrapper command of that version, or upgrade the wrapper on its host; an \
-                 upgrade does not stop the runner."
-            }
-            Self::Denied(_) => {
+            Self::Refused(status) if status.code() == Code::PermissionDenied => {
                 "Allowed: root, the wrapper's user, and users in --allow-control of `grit-wrapper run` \
                  (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
                  access, because they cannot be identified."
@@ -151,9 +127,7 @@ impl CommandError {
                 "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
                  --runner-listen-address of `grit-wrapper run`; or wait for level process."
             }
-            Self::Interrupted { .. } | Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => {
-                return None;
-            }
+            Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
         })
     }
 }
@@ -167,47 +141,6 @@ fn wait_again(level: Option<Level>) -> &'static str {
         Some(Level::Ready) => "Run `grit-wrapper wait --for ready` to continue waiting.",
         Some(Level::Polling) => "Run `grit-wrapper wait --for polling` to continue waiting.",
         Some(Level::Working) => "Run `grit-wrapper wait --for working` to continue waiting.",
-    }
-}
-
-const OTHER_ADDRESS: &str = "Set --address or GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address.";
-
-impl ConnectError {
-    fn next_step(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Missing | Self::NotListening => {
-                "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it is \
-                 already running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
-            }
-            Self::NotASocket(_) | Self::TooLong => OTHER_ADDRESS,
-            Self::Stale => {
-                "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it): it \
-                 replaces the socket, and adopts the runner if it is still running."
-            }
-            Self::Denied { .. } => {
-                "Run this command as root, or as a member of the group set with --socket-group. New group \
-                 members must log in again."
-            }
-            Self::BacklogFull | Self::NoResponse(_) => {
-                "If the process is the wrapper, it hangs: check its log and `systemctl status`. Killing \
-                 the wrapper does not stop the runner (`systemctl kill --kill-who=main --signal=SIGKILL \
-                 UNIT`); the next wrapper adopts it."
-            }
-            Self::Unreachable(_) => {
-                "Check the address. Most wrappers accept local connections only: run this command on the \
-                 wrapper's host, or through a tunnel."
-            }
-            Self::Closed => {
-                "Possible causes: all connections of this address are in use (48, and 16 more for root and \
-                 the wrapper's user; see the wrapper's log); the wrapper was just killed; or the address \
-                 belongs to --http-listen or to another program."
-            }
-            Self::NotGrpc => {
-                "The address may belong to --http-listen (metrics and REST) or to another program. Set \
-                 --address or GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address."
-            }
-            Self::Io(_) => return None,
-        })
     }
 }
 
@@ -225,8 +158,8 @@ mod tests {
         let address = || "tcp://wrapper.example:7777".parse::<Address>().unwrap();
         let connect = |source| CommandError::Connect { address: address(), source };
         let errors = [
-            connect(ConnectError::Unreachable(Duration::from_secs(10))),
-            connect(ConnectError::Io(io::Error::other("failed to lookup address information"))),
+            connect(io::Error::new(io::ErrorKind::TimedOut, "no connection within 10s")),
+            connect(io::Error::other("failed to lookup address information")),
             CommandError::Output(io::Error::from_raw_os_error(28)),
             CommandError::NotClean("killed: it did not exit in time"),
             CommandError::RunnerExited(String::new()),

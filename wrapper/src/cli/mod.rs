@@ -12,4 +12,4 @@ mod stdout;
 mod view;
 mod wait;
 
-pub use self::error::{CommandError, ConnectError};
+pub use self::error::CommandError;

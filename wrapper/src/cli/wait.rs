@@ -201,7 +201,7 @@ impl Watcher {
                 Ok(Ok(None)) => return Ok(None),
                 // A retry would have the same result.
                 Ok(Err(error)) if is_from_server(&error) && !is_lost(&error) => {
-                    return Err(CommandError::Refused(error.message().to_owned()));
+                    return Err(CommandError::Refused(error));
                 }
                 Ok(Err(_)) => return Ok(None),
             };

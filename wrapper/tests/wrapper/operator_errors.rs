@@ -124,16 +124,7 @@ async fn permission_errors_match_snapshot() {
         };
         command.args(["status", "--address", &at(&socket)]).output().unwrap()
     };
-    let me = |flag| Command::new("id").arg(flag).arg("-n").output().unwrap().stdout;
-    let (user, group) = (String::from_utf8(me("-u")).unwrap(), String::from_utf8(me("-g")).unwrap());
-    let owner = format!("owner {}, group {}", user.trim(), group.trim());
-    let asks = if is_root() { UNRELATED_USER } else { user.trim() };
-    let asks = format!("user {asks} has");
-    let names = [
-        (folder.path().to_str().unwrap(), "/run/x"),
-        (owner.as_str(), "owner OWNER, group GROUP"),
-        (asks.as_str(), "user WHO has"),
-    ];
+    let names = [(folder.path().to_str().unwrap(), "/run/x")];
     let mut text = report("a socket", &ask(), &names);
     fs::set_permissions(&socket, open(0o666)).unwrap();
     fs::set_permissions(&inner, open(0o600)).unwrap();
@@ -177,6 +168,9 @@ async fn other_program_errors_match_snapshot() {
     let mut text = report("it closes", &ask(&closes, &["status"]), &names);
     text += &report("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
     for command in [&["status"][..], &["drain"], &["cancel"], &["start"], &["jobs"]] {
+        // Which system call fails is by chance.
+        let causes = ["stream closed because of a broken pipe", "Connection reset by peer (os error 104)"];
+        let names = [&names[..], &causes.map(|cause| (cause, "CAUSE"))].concat();
         text += &report(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
     }
     let (_wrapper, url) = ready_with(&[], &[]).await;

@@ -56,11 +56,6 @@ pub(crate) fn user_name(uid: u32) -> String {
     name(&fs::read_to_string("/etc/passwd").unwrap_or_default(), uid)
 }
 
-/// The name of a group, or the GID if it has no name.
-pub(crate) fn group_name(gid: u32) -> String {
-    name(&fs::read_to_string("/etc/group").unwrap_or_default(), gid)
-}
-
 /// The first field of the line whose third field is `number`.
 fn name(file: &str, number: u32) -> String {
     let number = number.to_string();
@@ -109,7 +104,7 @@ mod tests {
         let admins = resolve("@admins").unwrap();
         assert_eq!(admins, resolve("@100").unwrap());
         assert!(admins.is(1000, 1000) && admins.is(1001, 100) && !admins.is(1002, 1002));
-        assert_eq!((name(passwd, 1001).as_str(), name(group, 100).as_str()), ("bob", "admins"));
+        assert_eq!(name(passwd, 1001), "bob");
         assert_eq!(name(passwd, 1002), "1002");
         assert_eq!(resolve("@odd"), Err(UnknownAccount::Group("odd".to_owned())));
     }

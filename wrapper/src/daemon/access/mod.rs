@@ -8,7 +8,7 @@ mod accounts;
 use std::{fmt, net::SocketAddr};
 
 pub use self::accounts::{UnknownAccount, UserOrGroup};
-pub(crate) use self::accounts::{group_id, group_name, user_name};
+pub(crate) use self::accounts::{group_id, user_name};
 
 /// The sender of a request, as reported by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
