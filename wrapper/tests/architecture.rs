@@ -8,7 +8,6 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
 /// Files that exceeded the limit before it was checked. Remove a line when its file is split.
 const KNOWN_LONG_FILES: &[&str] = &[
-    "daemon/status.rs",
     "supervise/process/spawner.rs",
     "supervise/random_tests.rs",
     "supervise/table_tests.rs",

@@ -10,8 +10,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 use grit_proto::wrapper_v1::{
-    self as v1, CancelRequest, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest,
-    wrapper_client::WrapperClient,
+    CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, Status,
+    exit::How, wrapper_client::WrapperClient,
 };
 use tokio::runtime;
 use tonic::{Response, transport::Channel};
@@ -24,14 +24,11 @@ use super::{
     view,
     wait::{self, Goal, Progress, Watch, known_at},
 };
-use crate::{
-    daemon::{
-        duration,
-        listen::{self, Address},
-        status::{self, Drained, How, Job, Status},
-        visible::visible_line,
-    },
-    supervise::StopOutcome,
+use crate::daemon::{
+    duration,
+    listen::{self, Address},
+    status,
+    visible::visible_line,
 };
 
 /// Address of the wrapper, and output format.
@@ -133,8 +130,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         }
         Command::Jobs { common } => {
             let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
-            let jobs: Vec<_> = answer.jobs.into_iter().map(Job::from).collect();
-            let text = if common.json { status::json(&jobs) } else { view::jobs(&jobs) };
+            let text = if common.json { status::json_list(&answer.jobs) } else { view::jobs(&answer.jobs) };
             print(&text)?;
             if answer.left_out > 0 {
                 let count = answer.left_out;
@@ -154,7 +150,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             };
             // First: the wrapper can reject a watch when too many are open, and the drain would continue without a wait.
             let mut watch = if wait { Some(Watch::open(&common.address).await?) } else { None };
-            let answer = match &mut watch {
+            let mut answer = match &mut watch {
                 Some(watch) => {
                     watch.skip_first().await;
                     let answer = watch.client.ask(async |client| client.drain(request).await).await?;
@@ -163,11 +159,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 }
                 None => call(&common, async |client| client.drain(request).await).await?,
             };
-            let answer = Drained {
-                status: known(&common, answer.status.unwrap_or_default())?,
-                joined: answer.joined,
-                joined_id: Some(answer.joined_id).filter(|id| !id.is_empty()),
-            };
+            answer.status = Some(known(&common, answer.status.unwrap_or_default())?);
             if common.json {
                 print(&status::json(&answer))?;
             } else if !wait {
@@ -185,7 +177,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         Command::Start { common } => {
             let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
             let status = known(&common, answer.status.unwrap_or_default())?;
-            match status.exit.as_ref().map(|exit| &exit.how) {
+            match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
                 // Of this start: a runner that is there shows no earlier end.
                 Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
                 _ => show(&common, &status),
@@ -223,24 +215,21 @@ async fn finish(
     let reached = wait::wait(&common.address, goal, timeout, progress, watch).await?;
     show(common, &reached.status)?;
     match reached.outcome {
-        None | Some(StopOutcome::Clean | StopOutcome::NoRunner) => Ok(()),
-        Some(StopOutcome::JobsAborted) if abort_asked => Ok(()),
-        Some(
-            outcome @ (StopOutcome::JobsAborted
-            | StopOutcome::ResultsLost
-            | StopOutcome::OpenRequests
-            | StopOutcome::Killed
-            | StopOutcome::Failed
-            | StopOutcome::Unknown),
-        ) => Err(CommandError::NotClean(view::outcome_text(outcome))),
+        DrainOutcome::Unspecified | DrainOutcome::Clean | DrainOutcome::NoRunner => Ok(()),
+        DrainOutcome::JobsAborted if abort_asked => Ok(()),
+        outcome @ (DrainOutcome::JobsAborted
+        | DrainOutcome::ResultsLost
+        | DrainOutcome::OpenRequests
+        | DrainOutcome::Killed
+        | DrainOutcome::Failed
+        | DrainOutcome::Unknown) => Err(CommandError::NotClean(view::outcome_text(outcome))),
     }
 }
 
-/// The status of a message.
-fn known(common: &Common, status: v1::Status) -> Result<Status, CommandError> {
+fn known(common: &Common, status: Status) -> Result<Status, CommandError> {
     known_at(&common.address, status)
 }
 
 fn show(common: &Common, status: &Status) -> Result<(), CommandError> {
-    print(&if common.json { status.json() } else { view::status(status) })
+    print(&if common.json { status::json(status) } else { view::status(status) })
 }

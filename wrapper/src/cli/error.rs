@@ -46,7 +46,7 @@ pub enum CommandError {
     #[error("the runner is in a crash loop, so it cannot become healthy{}", because(.0))]
     CrashLoop(String),
     #[error("the highest health level that this runner can reach is {0}")]
-    LevelUnreachable(&'static str),
+    LevelUnreachable(String),
     #[error("the drain was cancelled, and the runner keeps running")]
     DrainCancelled,
     #[error("the runner has exited, but the drain was not clean: {0}")]
@@ -134,7 +134,7 @@ impl CommandError {
 
 fn wait_again(level: Option<Level>) -> &'static str {
     match level {
-        None | Some(Level::None) => {
+        None | Some(Level::Unspecified | Level::None) => {
             "Only the wait timed out; the operation continues. Run `grit-wrapper wait` to continue waiting."
         }
         Some(Level::Process) => "Run `grit-wrapper wait --for process` to continue waiting.",

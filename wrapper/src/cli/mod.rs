@@ -6,7 +6,6 @@ pub mod commands;
 mod connect;
 mod dial_stdio;
 mod error;
-mod messages;
 pub mod run_flags;
 mod stdout;
 mod view;

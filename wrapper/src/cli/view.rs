@@ -1,14 +1,15 @@
 //! Output of the operator's commands, as text and as JSON.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
-use crate::{
-    daemon::{
-        duration,
-        status::{Drain, Drained, Exit, How, Job, JobRouter, Status, time_text},
-        visible::{visible, visible_line},
-    },
-    supervise::{Mode, StopOutcome},
+use grit_proto::wrapper_v1::{
+    Drain, DrainOutcome, DrainResponse, Exit, Job, JobRouter, Mode, Status, exit::How,
+};
+
+use crate::daemon::{
+    names,
+    status::{age_text, is_over, time_text},
+    visible::{visible, visible_line},
 };
 
 /// The status as text, one fact per line.
@@ -20,9 +21,9 @@ pub(super) fn status(status: &Status) -> String {
             let _ = writeln!(text, "{name:<10} {}", visible(line));
         }
     };
-    fact("state", status.state.name());
+    fact("state", &names::short(status.state().as_str_name()));
     if let Some(pid) = status.pid {
-        fact("pid", &format!("{pid}, started {}", status.started_at.and_then(time_text).unwrap_or_default()));
+        fact("pid", &format!("{pid}, started {}", time_text(status.started_at).unwrap_or_default()));
     }
     if let Some(exit) = &status.exit {
         fact("exit", &exit_text(exit));
@@ -34,9 +35,8 @@ pub(super) fn status(status: &Status) -> String {
         let crash_loop = if status.crash_loop { " (crash loop)" } else { "" };
         fact("restarts", &format!("{}{crash_loop}", status.restarts));
     }
-    if status.pid.is_some() {
-        let health = &status.health;
-        fact("health", health.level.name());
+    if let Some(health) = status.health.as_ref().filter(|_| status.pid.is_some()) {
+        fact("health", &names::short(health.level().as_str_name()));
         for (number, reason) in health.reasons.iter().enumerate() {
             fact(if number == 0 { "reason" } else { "" }, reason);
         }
@@ -61,30 +61,31 @@ pub(super) fn status(status: &Status) -> String {
             fact("ended jobs", &format!("{succeeded} succeeded, {failed} failed"));
         }
         if let Some(oldest) = &health.oldest_job {
-            fact("oldest job", &format!("{}, stage {}", oldest.age_text(), oldest.stage));
+            fact("oldest job", &format!("{}, stage {}", age_text(oldest.age), oldest.stage));
         }
     }
     // The facts of an earlier drain are indented: it can have the same ones as the current drain.
     let mut drained = |name: &str, drain: &Drain, is_last: bool| {
         let reason =
             if drain.reason.is_empty() { String::new() } else { format!(", reason: {}", drain.reason) };
-        fact(name, &format!("{}, id {}{reason}", drain.mode.name(), drain.id));
+        let mode = names::short(drain.mode().as_str_name());
+        fact(name, &format!("{mode}, id {}{reason}", drain.id));
         let mut detail = |name: &str, value: &str| match is_last {
             true => fact("", &format!("{name:<10} {value}")),
             false => fact(name, value),
         };
-        if let Some(requested_at) = drain.requested_at.and_then(time_text) {
+        if let Some(requested_at) = time_text(drain.requested_at) {
             let by = if drain.requested_by.is_empty() { "" } else { " by " };
             detail("requested", &format!("{requested_at}{by}{}", drain.requested_by));
         }
         if !drain.forced_by.is_empty() {
             detail("forced by", &drain.forced_by);
         }
-        if drain.signalled && drain.mode == Mode::Graceful {
+        if drain.signalled && drain.mode() == Mode::Graceful {
             detail("SIGQUIT", &open_requests(drain.open_requests));
         }
-        if let Some(outcome) = drain.outcome {
-            detail("outcome", outcome_text(outcome));
+        if drain.outcome() != DrainOutcome::Unspecified {
+            detail("outcome", outcome_text(drain.outcome()));
         }
         if let Some(exit) = &drain.exit {
             detail("exit", &exit_text(exit));
@@ -95,7 +96,7 @@ pub(super) fn status(status: &Status) -> String {
     }
     if let Some(drain) = &status.drain {
         drained("drain", drain, false);
-        if let Some(deadline) = drain.deadline.and_then(time_text) {
+        if let Some(deadline) = time_text(drain.deadline) {
             fact("deadline", &deadline);
         }
     }
@@ -103,23 +104,21 @@ pub(super) fn status(status: &Status) -> String {
 }
 
 /// The response to a drain: the drain that was joined, if any, and the status.
-pub(super) fn drained(id: &str, answer: &Drained) -> String {
-    match joined(id, answer) {
-        Some(joined) => format!("{:<10} {}\n{}", "note", visible_line(&joined), status(&answer.status)),
-        None => status(&answer.status),
-    }
+pub(super) fn drained(id: &str, answer: &DrainResponse) -> String {
+    let note = joined(id, answer).map(|joined| format!("{:<10} {}\n", "note", visible_line(&joined)));
+    note.unwrap_or_default() + &answer.status.as_ref().map(status).unwrap_or_default()
 }
 
 /// The drain that the drain with this id joined; `None` if it is a new drain.
-pub(super) fn joined(id: &str, answer: &Drained) -> Option<String> {
+pub(super) fn joined(id: &str, answer: &DrainResponse) -> Option<String> {
     if !answer.joined {
         return None;
     }
-    Some(match &answer.joined_id {
-        None if answer.status.is_over() => {
+    Some(match answer.joined_id.as_str() {
+        "" if answer.status.as_ref().is_some_and(is_over) => {
             "the runner has already exited; there is nothing to drain".to_owned()
         }
-        Some(joined) if joined != id => {
+        joined if !joined.is_empty() && joined != id => {
             format!("joined the drain {joined:?}, which is already in progress")
         }
         _ => "joined the drain with this id, which is already in progress".to_owned(),
@@ -137,7 +136,7 @@ pub(super) fn jobs(jobs: &[Job]) -> String {
             visible_line(&job.state),
             visible_line(&job.stage),
             visible_line(&job.executor_stage),
-            duration::show(Duration::from_secs(job.age.as_secs()))
+            age_text(job.age)
         );
     }
     text
@@ -154,89 +153,75 @@ fn open_requests(open: Option<u32>) -> String {
 
 fn exit_text(exit: &Exit) -> String {
     let how = match &exit.how {
-        How::Code(code) => format!("code {code}"),
-        How::Signal(signal) => format!("signal {signal}"),
-        How::NeverStarted(_) => "the runner was never started".to_owned(),
-        How::SpawnError(error) => format!("the runner could not be started: {error}"),
-        How::Unknown(_) => "status unknown (adopted runner)".to_owned(),
+        Some(How::Code(code)) => format!("code {code}"),
+        Some(How::Signal(signal)) => format!("signal {signal}"),
+        Some(How::NeverStarted(_)) => "the runner was never started".to_owned(),
+        Some(How::SpawnError(error)) => format!("the runner could not be started: {error}"),
+        Some(How::Unknown(_)) | None => "status unknown (adopted runner)".to_owned(),
     };
     if exit.killed { format!("{how}, killed by the wrapper") } else { how }
 }
 
-pub(super) fn outcome_text(outcome: StopOutcome) -> &'static str {
+pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
     match outcome {
-        StopOutcome::Clean => "clean: the runner finished its jobs and exited",
-        StopOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
-        StopOutcome::ResultsLost => {
+        DrainOutcome::Unspecified => "",
+        DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
+        DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
+        DrainOutcome::ResultsLost => {
             "results lost: the runner finished its jobs, but could not report the end of at least one of them to GitLab"
         }
-        StopOutcome::OpenRequests => {
+        DrainOutcome::OpenRequests => {
             "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; \
              GitLab may have assigned a job to one of them, which never ran"
         }
-        StopOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
-        StopOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
-        StopOutcome::Unknown => {
+        DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
+        DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
+        DrainOutcome::Unknown => {
             "unknown: the exit code of the runner is unknown, or its log could not be searched for aborted jobs; jobs \
              may have been aborted"
         }
-        StopOutcome::NoRunner => "no runner: the runner was not running",
+        DrainOutcome::NoRunner => "no runner: the runner was not running",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
+    use grit_proto::wrapper_v1::{Health, Level, OldestJob, State};
+    use prost_types::{Duration, Timestamp};
     use serde_json::Value;
 
     use super::*;
-    use crate::{
-        daemon::status::{HealthStatus, OldestJob},
-        supervise::RunnerState,
-    };
+    use crate::daemon::status::{json, line};
 
     fn draining() -> Status {
-        let at = |millis| Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
+        let at = |seconds, nanos| Some(Timestamp { seconds, nanos });
         Status {
-            state: RunnerState::Draining,
+            state: State::Draining.into(),
             pid: Some(17),
-            started_at: at(1_700_000_000_500),
-            exit: None,
-            failure_reason: String::new(),
-            restarts: 0,
-            crash_loop: false,
-            health: HealthStatus {
+            started_at: at(1_700_000_000, 500_000_000),
+            health: Some(Health {
+                level: Level::None.into(),
                 reasons: vec!["the runner is draining".to_owned()],
                 runner_version: Some("19.2.0".to_owned()),
                 jobs: Some(12),
                 oldest_job: Some(OldestJob {
-                    age: Duration::from_secs(7803),
+                    age: Some(Duration { seconds: 7803, nanos: 0 }),
                     stage: "step_script".to_owned(),
                 }),
-                ..HealthStatus::default()
-            },
+                ..Health::default()
+            }),
             drain: Some(Drain {
                 id: "deploy-7".to_owned(),
-                mode: Mode::Graceful,
+                mode: Mode::Graceful.into(),
                 reason: "version 2".to_owned(),
-                requested_at: at(1_700_000_060_000),
+                requested_at: at(1_700_000_060, 0),
                 requested_by: "uid 1000 (deploy), unix socket".to_owned(),
-                forced_by: String::new(),
-                deadline: None,
                 signalled: true,
-                outcome: None,
                 open_requests: Some(0),
-                waits_for: None,
-                exit: None,
-                graceful_until: None,
-                progress_at: None,
+                ..Drain::default()
             }),
-            last_drain: None,
-            shutting_down: false,
             wrapper_version: "0.1.0".to_owned(),
-            registrations: Vec::new(),
-            reading_log: false,
+            ..Status::default()
         }
     }
 
@@ -254,19 +239,19 @@ mod tests {
         requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
         SIGQUIT    sent while no job request was open
         ");
-        assert_eq!(draining().line(), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
+        assert_eq!(line(&draining()), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
     }
 
     #[test]
     fn status_tells_two_drains_apart() {
         let mut two = draining();
         let drain = two.drain.as_mut().unwrap();
-        drain.mode = Mode::Forceful;
+        drain.set_mode(Mode::Forceful);
         drain.forced_by = "uid 0 (root), unix socket".to_owned();
         two.last_drain = Some(Drain {
             id: "deploy-6".to_owned(),
-            outcome: Some(StopOutcome::Clean),
-            exit: Some(Exit { how: How::Code(0), killed: false }),
+            outcome: DrainOutcome::Clean.into(),
+            exit: Some(Exit { how: Some(How::Code(0)), killed: false }),
             ..draining().drain.unwrap()
         });
         let text = status(&two);
@@ -291,7 +276,7 @@ mod tests {
             (drain.signalled, drain.open_requests) = (signalled, open_requests);
             status
         };
-        let line = of(false, Some(2)).line();
+        let line = line(&of(false, Some(2)));
         assert!(
             line.starts_with("is draining, waiting for a gap between job requests (2 open), 12 jobs"),
             "{line}"
@@ -309,17 +294,18 @@ mod tests {
     fn status_escapes_control_characters() {
         let mut status = draining();
         status.drain.as_mut().unwrap().reason = "\u{1b}[2Jgone\nstate      stopped".to_owned();
-        status.health.oldest_job.as_mut().unwrap().stage = "a\nMAINPID=1".to_owned();
+        status.health.as_mut().unwrap().oldest_job.as_mut().unwrap().stage = "a\nMAINPID=1".to_owned();
         let text = super::status(&status);
         let drain =
             "drain      graceful, id deploy-7, reason: \\u{1b}[2Jgone\n           state      stopped\n";
         assert!(text.contains(drain), "{text}");
-        assert!(!status.line().contains('\n'), "systemd would take it for an assignment: {}", status.line());
+        let line = line(&status);
+        assert!(!line.contains('\n'), "systemd would take it for an assignment: {line}");
     }
 
     #[test]
     fn status_json_has_typed_fields() {
-        let value: Value = serde_json::from_str(&draining().json()).unwrap();
+        let value: Value = serde_json::from_str(&json(&draining())).unwrap();
         assert_eq!(value["state"], "draining");
         assert_eq!(value["health"]["jobs"], 12);
         assert_eq!(value["health"]["level_max"], Value::Null, "before the first probe");

@@ -6,25 +6,18 @@ use std::{
 };
 
 use clap::ValueEnum;
-use grit_proto::wrapper_v1::{self as v1, GetStatusRequest, WatchRequest};
+use grit_proto::wrapper_v1::{
+    Drain, DrainOutcome, GetStatusRequest, Health, Mode, State, Status, WatchRequest,
+};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Streaming};
 
 use super::{
     client::{Client, RESPONSE_TIMEOUT, is_from_server},
     error::CommandError,
-    messages::{self, UnknownValue},
     stdout::print,
 };
-use crate::{
-    daemon::{
-        duration,
-        health::Level,
-        listen::Address,
-        status::{Drain, Status},
-    },
-    supervise::StopOutcome,
-};
+use crate::daemon::{duration, health::Level, listen::Address, names, status};
 
 /// Update interval of the progress display on a terminal.
 const DISPLAY_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,8 +60,8 @@ impl Goal {
 #[derive(Debug)]
 pub(super) struct Reached {
     pub(super) status: Status,
-    /// Of the drain that was waited for, or of the drain in the status.
-    pub(super) outcome: Option<StopOutcome>,
+    /// Of the drain that was waited for, or of the drain in the status; unspecified without a drain.
+    pub(super) outcome: DrainOutcome,
 }
 
 /// Waits until the runner reaches the goal, and returns its status. Reconnects to a lost wrapper. `watch`: of the request for a drain; the wait
@@ -99,9 +92,9 @@ pub(super) async fn wait(
 /// A Watch call.
 pub(super) struct Watch {
     pub(super) client: Client,
-    statuses: Streaming<v1::Status>,
+    statuses: Streaming<Status>,
     /// A status to process before those of the call.
-    pub(super) status: Option<v1::Status>,
+    pub(super) status: Option<Status>,
 }
 
 impl Watch {
@@ -207,16 +200,16 @@ impl Watcher {
             };
             self.find()?;
             let status = known_at(address, status)?;
-            self.last = status.line();
+            self.last = status::line(&status);
             if self.goal == Goal::Working {
-                self.last +=
-                    &format!(", {} of 1 jobs succeeded", status.health.jobs_succeeded.unwrap_or_default());
+                let succeeded = status.health.as_ref().and_then(|health| health.jobs_succeeded);
+                self.last += &format!(", {} of 1 jobs succeeded", succeeded.unwrap_or_default());
             }
             if let Some(outcome) = self.ended_drain(&status) {
-                return Ok(Some(Reached { status, outcome: Some(outcome) }));
+                return Ok(Some(Reached { status, outcome }));
             }
             if is_reached(self.goal, &status) {
-                let outcome = status.drain.as_ref().and_then(|drain| drain.outcome);
+                let outcome = status.drain.as_ref().map(Drain::outcome).unwrap_or_default();
                 return Ok(Some(Reached { status, outcome }));
             }
             self.write(&status)?;
@@ -227,7 +220,7 @@ impl Watcher {
                     watch.client.ask(async |wrapper| wrapper.get_status(GetStatusRequest {}).await).await?;
                 let now = known_at(address, now)?;
                 if let Some(outcome) = self.ended_drain(&now) {
-                    return Ok(Some(Reached { status: now, outcome: Some(outcome) }));
+                    return Ok(Some(Reached { status: now, outcome }));
                 }
                 if now.drain.is_none() {
                     return Err(CommandError::DrainCancelled);
@@ -240,14 +233,17 @@ impl Watcher {
     }
 
     /// The outcome of the drain that was requested or joined, if it is over and the runner was started again. Otherwise notes the drain.
-    fn ended_drain(&mut self, status: &Status) -> Option<StopOutcome> {
+    fn ended_drain(&mut self, status: &Status) -> Option<DrainOutcome> {
         if !self.of_drain {
             return None;
         }
         if let Some(last) = &status.last_drain
             && self.drain.as_ref().is_some_and(|drain| drain.is_in(last))
         {
-            return Some(last.outcome.unwrap_or(StopOutcome::Unknown));
+            return Some(match last.outcome() {
+                DrainOutcome::Unspecified => DrainOutcome::Unknown,
+                outcome => outcome,
+            });
         }
         self.drain = DrainKey::of(status).or_else(|| self.drain.take());
         None
@@ -259,15 +255,15 @@ impl Watcher {
             return Ok(());
         }
         let mut lasting = status.clone();
-        if let Some(oldest) = &mut lasting.health.oldest_job {
-            oldest.age = Duration::ZERO;
+        if let Some(oldest) = lasting.health.as_mut().and_then(|health| health.oldest_job.as_mut()) {
+            oldest.age = None;
         }
-        let lasting = lasting.json();
+        let lasting = status::json(&lasting);
         if self.written.as_ref() == Some(&lasting) {
             return Ok(());
         }
         self.written = Some(lasting);
-        print(&status.json())
+        print(&status::json(status))
     }
 
     fn lose(&mut self) -> io::Result<()> {
@@ -333,17 +329,21 @@ impl DrainKey {
         let previous = status.last_drain.as_ref().filter(|last| last.id == drain.id);
         Some(Self {
             id: drain.id.clone(),
-            requested_at: drain.requested_at,
-            previous: previous.and_then(|last| last.requested_at),
+            requested_at: requested_at(drain),
+            previous: previous.and_then(requested_at),
         })
     }
 
     /// Whether this is the same drain, and not an earlier one with the same id.
     fn is_in(&self, last: &Drain) -> bool {
-        let (Some(ours), Some(found)) = (self.requested_at, last.requested_at) else { return false };
+        let (Some(ours), Some(found)) = (self.requested_at, requested_at(last)) else { return false };
         let is_nearer = self.previous.is_none_or(|previous| gap(found, ours) < gap(found, previous));
         last.id == self.id && is_nearer && found + Self::TOLERANCE >= ours
     }
+}
+
+fn requested_at(drain: &Drain) -> Option<SystemTime> {
+    drain.requested_at?.try_into().ok()
 }
 
 fn gap(one: SystemTime, other: SystemTime) -> Duration {
@@ -358,26 +358,35 @@ fn is_lost(error: &tonic::Status) -> bool {
 /// Why the runner cannot reach the goal without a user's action.
 fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
-    if status.is_over() && !status.reading_log {
+    if status::is_over(status) && !status.reading_log {
         return Some(CommandError::RunnerExited(status.failure_reason.clone()));
     }
     if status.crash_loop {
         return Some(CommandError::CrashLoop(status.failure_reason.clone()));
     }
-    let highest = status.health.level_max?;
-    let is_unreachable = highest < wanted && status.health.level >= highest;
-    is_unreachable.then(|| CommandError::LevelUnreachable(highest.name()))
+    let health = status.health.as_ref()?;
+    let highest = health.level_max();
+    let is_unreachable = (Level::None..wanted).contains(&highest) && health.level() >= highest;
+    is_unreachable.then(|| CommandError::LevelUnreachable(names::short(highest.as_str_name())))
 }
 
 fn is_reached(goal: Goal, status: &Status) -> bool {
-    goal.level().map_or_else(|| status.is_over(), |wanted| status.health.level >= wanted)
+    match goal.level() {
+        Some(wanted) => status.health.as_ref().is_some_and(|health| health.level() >= wanted),
+        None => status::is_over(status),
+    }
 }
 
-/// The status of a message. A newer wrapper can send values that this version does not know.
-pub(super) fn known_at(address: &Address, status: v1::Status) -> Result<Status, CommandError> {
-    let version = status.wrapper_version.clone();
-    messages::status(status)
-        .map_err(|UnknownValue| CommandError::TooNew { address: address.clone(), version })
+/// The status, if this version knows its values: a newer wrapper can send others.
+pub(super) fn known_at(address: &Address, mut status: Status) -> Result<Status, CommandError> {
+    let unknown = || Health { level: Level::None.into(), ..Health::default() };
+    let level = status.health.get_or_insert_with(unknown).level();
+    let is_known = status.state() != State::Unspecified && level != Level::Unspecified;
+    let mut drains = status.drain.iter().chain(&status.last_drain);
+    if is_known && drains.all(|drain| drain.mode() != Mode::Unspecified) {
+        return Ok(status);
+    }
+    Err(CommandError::TooNew { address: address.clone(), version: status.wrapper_version })
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use grit_proto::wrapper_v1::{self as v1, DrainRequest};
+use grit_proto::wrapper_v1::{self as v1, DrainRequest, DrainResponse, ListJobsResponse, Status};
 use thiserror::Error;
-use tokio::{sync::watch::Receiver, time::timeout};
+use tokio::{
+    sync::watch::{Receiver, Ref},
+    time::timeout,
+};
 use tracing::{error, info, warn};
 
 use super::{
@@ -13,7 +16,7 @@ use super::{
     callback::{AllowedUrls, CallbackRefused},
     duration,
     health::{Health, Job, Prober},
-    status::{JobList, Status},
+    status,
 };
 use crate::supervise::{
     Answer, Callback, CallbackError, Handle, HandleError, Mode, Stop, StopId, Supervision,
@@ -95,16 +98,20 @@ impl Control {
     }
 
     pub fn status(&self) -> Status {
-        Status::new(&self.supervisor.now(), &self.health.borrow())
+        status::status(&self.supervisor.now(), &self.health.borrow())
     }
 
     pub(crate) fn supervision(&self) -> Supervision {
         self.supervisor.now()
     }
 
+    pub(crate) fn health(&self) -> Ref<'_, Health> {
+        self.health.borrow()
+    }
+
     /// Whether the wrapper listens on all its addresses.
     pub(crate) fn is_bound(&self) -> bool {
-        self.health.borrow().unbound.is_empty()
+        self.health().unbound.is_empty()
     }
 
     /// The changes of the status.
@@ -112,8 +119,8 @@ impl Control {
         Changes { supervision: self.supervisor.watch(), health: self.health.clone() }
     }
 
-    pub(crate) async fn jobs(&self) -> Result<JobList, ControlError> {
-        self.runner_jobs().await.map(JobList::new).ok_or(ControlError::NoJobs)
+    pub(crate) async fn jobs(&self) -> Result<ListJobsResponse, ControlError> {
+        self.runner_jobs().await.map(status::job_list).ok_or(ControlError::NoJobs)
     }
 
     async fn runner_jobs(&self) -> Option<Vec<Job>> {
@@ -125,7 +132,7 @@ impl Control {
         &self,
         request: DrainRequest,
         requester: Requester,
-    ) -> Result<Answer, ControlError> {
+    ) -> Result<DrainResponse, ControlError> {
         let control = self.clone();
         detached(async move {
             let stop = Stop { requested_by: Arc::from(requester.to_string()), ..requested_stop(&request)? };
@@ -148,7 +155,11 @@ impl Control {
             }
             let answer = control.supervisor.stop(stop.clone()).await?;
             Change::drain(&stop).answered(&answer).log(requester);
-            Ok(answer)
+            Ok(DrainResponse {
+                status: Some(control.status()),
+                joined: answer != Answer::Done,
+                joined_id: answer.joined_id().unwrap_or_default(),
+            })
         })
         .await
     }
@@ -240,7 +251,7 @@ pub(crate) struct Changes {
 impl Changes {
     /// The current status. Later changes are changes after this one.
     pub(crate) fn status(&mut self) -> Status {
-        Status::new(&self.supervision.borrow_and_update(), &self.health.borrow_and_update())
+        status::status(&self.supervision.borrow_and_update(), &self.health.borrow_and_update())
     }
 
     /// Waits for the next change. `None` after the end of the supervisor. Cancel safe.

@@ -12,6 +12,7 @@ pub mod http;
 mod limits;
 pub mod listen;
 pub mod logging;
+pub(crate) mod names;
 pub mod run;
 pub mod settings;
 pub(crate) mod signals;

@@ -23,16 +23,12 @@ use std::{
     time::Duration,
 };
 
+use grit_proto::wrapper_v1::{Health, State, Status};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
-use super::{
-    control::Control,
-    health::Level,
-    status::{HealthStatus, Status},
-    visible::visible_line,
-};
-use crate::supervise::{Handle, RunnerState};
+use super::{control::Control, health::Level, names, status, visible::visible_line};
+use crate::supervise::Handle;
 
 /// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -70,25 +66,25 @@ impl Notifier {
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut extend = interval(EXTEND_INTERVAL);
         extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut changes = control.changes();
+        let (mut changes, unknown) = (control.changes(), Health::default());
         let mut sent = Sent::default();
         let mut is_failing = false;
         let mut warned = false;
         loop {
-            let status = changes.status();
-            let seen = &status.health;
+            let (status, is_bound) = (changes.status(), control.is_bound());
+            let seen = status.health.as_ref().unwrap_or(&unknown);
             let is_ready = is_ready(seen, ready);
-            if is_ready && seen.level < ready && !std::mem::replace(&mut warned, true) {
+            if is_ready && seen.level() < ready && !std::mem::replace(&mut warned, true) {
                 warn!(
-                    ready_when = ready.name(),
-                    level = seen.level.name(),
+                    ready_when = names::short(ready.as_str_name()),
+                    level = names::short(seen.level().as_str_name()),
                     reasons = ?seen.reasons,
                     "sending READY=1 at a level below --ready-when, because higher levels need the \
                      runner's HTTP server; set listen_address in the runner's configuration, or \
                      --runner-listen-address"
                 );
             }
-            let (message, next) = sent.changes(&status, is_ready, ready);
+            let (message, next) = sent.changes(&status, is_bound, is_ready, ready);
             let mut is_sent = true;
             if !message.is_empty() {
                 is_sent = self.send(&message, &mut is_failing);
@@ -100,7 +96,7 @@ impl Notifier {
                 changed = changes.next() => if changed.is_none() { return },
                 () = sleep(RETRY_DELAY), if !is_sent => {}
                 // Not while stopping, because it would extend the stop timeout.
-                _ = extend.tick(), if sent.waits_for_ready(&status) => {
+                _ = extend.tick(), if sent.waits_for_ready(&status, is_bound) => {
                     self.send(EXTEND_TIMEOUT, &mut is_failing);
                 }
                 _ = alive.tick() => if self.watchdog.is_some() {
@@ -133,8 +129,9 @@ impl Notifier {
 }
 
 /// Whether the runner has the wanted level, or the highest that it can reach. `Level::None` needs no probe.
-fn is_ready(health: &HealthStatus, wanted: Level) -> bool {
-    wanted == Level::None || health.level_max.is_some_and(|max| health.level >= wanted.min(max))
+fn is_ready(health: &Health, wanted: Level) -> bool {
+    let max = health.level_max();
+    wanted == Level::None || (max > Level::Unspecified && health.level() >= wanted.min(max))
 }
 
 /// The values that were sent.
@@ -147,22 +144,23 @@ struct Sent {
 
 impl Sent {
     /// The message with the changed values, and the values after it was sent. The message is empty without a change.
-    fn changes(&self, status: &Status, is_ready: bool, wanted: Level) -> (String, Self) {
+    fn changes(&self, status: &Status, is_bound: bool, is_ready: bool, wanted: Level) -> (String, Self) {
         let mut next = self.clone();
-        let message = next.message(status, is_ready, wanted);
+        let message = next.message(status, is_bound, is_ready, wanted);
         (message, next)
     }
 
     /// Whether READY=1 is still to come, and can come.
-    fn waits_for_ready(&self, status: &Status) -> bool {
-        let is_possible = status.state == RunnerState::Running && !status.crash_loop;
-        !self.ready && !status.shutting_down && (status.health.unbound || is_possible)
+    fn waits_for_ready(&self, status: &Status, is_bound: bool) -> bool {
+        let is_possible = status.state() == State::Running && !status.crash_loop;
+        !self.ready && !status.shutting_down && (!is_bound || is_possible)
     }
 
-    fn message(&mut self, status: &Status, is_ready: bool, wanted: Level) -> String {
+    /// `is_bound`: the wrapper listens on all its addresses.
+    fn message(&mut self, status: &Status, is_bound: bool, is_ready: bool, wanted: Level) -> String {
         let mut message = String::new();
-        let is_up = status.state == RunnerState::Running && is_ready;
-        if !self.ready && !status.health.unbound && (is_up || status.drain.is_some()) {
+        let is_up = status.state() == State::Running && is_ready;
+        if !self.ready && is_bound && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
         }
@@ -170,12 +168,12 @@ impl Sent {
             self.stopping = true;
             message += "STOPPING=1\n";
         }
-        let mut line = format!("The runner {}", status.line());
-        if status.health.unbound {
+        let mut line = format!("The runner {}", status::line(status));
+        if !is_bound {
             line += "; the wrapper does not listen on all its addresses";
-        } else if !self.ready && status.state == RunnerState::Running {
-            line += &format!("; systemd waits for the level {}", wanted.name());
-            if let Some(reason) = status.health.reasons.first() {
+        } else if !self.ready && status.state() == State::Running {
+            line += &format!("; systemd waits for the level {}", names::short(wanted.as_str_name()));
+            if let Some(reason) = status.health.as_ref().and_then(|health| health.reasons.first()) {
                 line += &format!(": {}", visible_line(reason));
             }
         }
@@ -208,89 +206,87 @@ mod tests {
     use super::*;
     use crate::daemon::{
         callback::AllowedUrls,
-        health::{self, Health, Prober, Source},
+        health::{self, Prober, Source},
     };
     use crate::supervise::{
-        End, Mode, Policy, State, Stop, Supervision, Task,
+        self, End, Mode, Policy, Stop, Supervision, Task,
         process::{CommandLine, Spawner},
     };
 
     #[test]
     fn ready_and_stopping_are_sent_once() {
         let mut sent = Sent::default();
-        let mut status = Status::new(&Supervision::default(), &Health::default());
-        status.state = RunnerState::Starting;
-        assert_eq!(sent.message(&status, false, Level::Process), "STATUS=The runner is starting\n");
-        status.state = RunnerState::Running;
+        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        status.set_state(State::Starting);
+        assert_eq!(sent.message(&status, true, false, Level::Process), "STATUS=The runner is starting\n");
+        status.set_state(State::Running);
         assert_eq!(
-            sent.message(&status, true, Level::Process),
+            sent.message(&status, true, true, Level::Process),
             "READY=1\nSTATUS=The runner is running, health level none\n"
         );
-        assert_eq!(sent.message(&status, true, Level::Process), "");
-        status.state = RunnerState::Draining;
+        assert_eq!(sent.message(&status, true, true, Level::Process), "");
+        status.set_state(State::Draining);
         status.shutting_down = true;
         assert_eq!(
-            sent.message(&status, false, Level::Process),
+            sent.message(&status, true, false, Level::Process),
             "STOPPING=1\nSTATUS=The runner is draining\n"
         );
-        assert_eq!(sent.message(&status, false, Level::Process), "");
+        assert_eq!(sent.message(&status, true, false, Level::Process), "");
     }
 
     /// At the start timeout, systemd would drain the sections that work, and start another wrapper with the same problem.
     #[test]
     fn start_timeout_is_extended_while_level_can_be_reached() {
         let mut sent = Sent::default();
-        let mut status = Status::new(&Supervision::default(), &Health::default());
-        status.state = RunnerState::Running;
-        status.health.level = Level::Ready;
-        status.health.reasons = vec!["section b does not poll".to_owned()];
+        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        status.set_state(State::Running);
+        let health = status.health.as_mut().unwrap();
+        health.set_level(Level::Ready);
+        health.reasons = vec!["section b does not poll".to_owned()];
         assert_eq!(
-            sent.message(&status, false, Level::Polling),
+            sent.message(&status, true, false, Level::Polling),
             "STATUS=The runner is running, health level ready; systemd waits for the level polling: section b does not poll\n"
         );
-        assert!(sent.waits_for_ready(&status));
-        for (state, crash_loop, shutting_down) in [
-            (RunnerState::Running, true, false),
-            (RunnerState::Failed, false, false),
-            (RunnerState::Running, false, true),
-        ] {
-            let other = Status { state, crash_loop, shutting_down, ..status.clone() };
-            assert!(!sent.waits_for_ready(&other), "{state:?}");
+        assert!(sent.waits_for_ready(&status, true));
+        for (state, crash_loop, shutting_down) in
+            [(State::Running, true, false), (State::Failed, false, false), (State::Running, false, true)]
+        {
+            let other = Status { state: state.into(), crash_loop, shutting_down, ..status.clone() };
+            assert!(!sent.waits_for_ready(&other, true), "{state:?}");
         }
-        sent.message(&status, true, Level::Polling);
-        assert!(!sent.waits_for_ready(&status));
+        sent.message(&status, true, true, Level::Polling);
+        assert!(!sent.waits_for_ready(&status, true));
     }
 
     #[test]
     fn ready_requires_all_addresses() {
         let mut sent = Sent::default();
-        let mut status = Status::new(&Supervision::default(), &Health::default());
-        (status.state, status.health.unbound) = (RunnerState::Running, true);
+        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        status.set_state(State::Running);
         let line = "STATUS=The runner is running, health level none";
         assert_eq!(
-            sent.message(&status, true, Level::Process),
+            sent.message(&status, false, true, Level::Process),
             format!("{line}; the wrapper does not listen on all its addresses\n")
         );
-        status.health.unbound = false;
-        assert_eq!(sent.message(&status, true, Level::Process), format!("READY=1\n{line}\n"));
+        assert_eq!(sent.message(&status, true, true, Level::Process), format!("READY=1\n{line}\n"));
     }
 
     #[test]
     fn draining_sends_ready_without_level() {
         let stop = Some(Stop::new("deploy-7", Mode::Graceful));
-        let state = State::Exited { end: End::NeverStarted, stop };
+        let state = supervise::State::Exited { end: End::NeverStarted, stop };
         let supervision = Supervision { state, ..Supervision::default() };
-        let draining = Status::new(&supervision, &Health::default());
-        for state in [RunnerState::Draining, RunnerState::Terminating, RunnerState::Stopped] {
-            let status = Status { state, ..draining.clone() };
+        let draining = status::status(&supervision, &health::Health::default());
+        for state in [State::Draining, State::Terminating, State::Stopped] {
+            let status = Status { state: state.into(), ..draining.clone() };
             assert!(
-                Sent::default().message(&status, false, Level::Process).starts_with("READY=1\n"),
+                Sent::default().message(&status, true, false, Level::Process).starts_with("READY=1\n"),
                 "{state:?}"
             );
         }
         // A runner that exited unexpectedly, and is not restarted, never became ready.
-        let status = Status { state: RunnerState::Failed, drain: None, ..draining };
-        assert!(!Sent::default().message(&status, false, Level::Process).contains("READY"));
+        let status = Status { state: State::Failed.into(), drain: None, ..draining };
+        assert!(!Sent::default().message(&status, true, false, Level::Process).contains("READY"));
     }
 
     #[tokio::test]
@@ -310,7 +306,7 @@ mod tests {
             min_uptime: health::Settings::MIN_UPTIME,
             interval: health::Settings::INTERVAL,
         };
-        let (_publish, health) = watch::channel(Health::default());
+        let (_publish, health) = watch::channel(health::Health::default());
         let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
         let _notifier = tokio::spawn(notifier.run(control, supervisor, Level::Process));
         let mut message = [0; 4096];
@@ -330,10 +326,10 @@ mod tests {
 
     #[test]
     fn ready_does_not_wait_above_maximum_level() {
-        let health = |level, max| HealthStatus {
-            level,
-            level_max: Some(max).filter(|max| *max > Level::None),
-            ..HealthStatus::default()
+        let health = |level: Level, max: Level| Health {
+            level: level.into(),
+            level_max: max.into(),
+            ..Health::default()
         };
         for (level, max, wanted, ready) in [
             (Level::Process, Level::Process, Level::Polling, true),
@@ -342,8 +338,8 @@ mod tests {
             (Level::Ready, Level::Polling, Level::Ready, true),
             (Level::None, Level::Process, Level::Polling, false),
             // Before the first probe.
-            (Level::None, Level::None, Level::Process, false),
-            (Level::None, Level::None, Level::None, true),
+            (Level::None, Level::Unspecified, Level::Process, false),
+            (Level::None, Level::Unspecified, Level::None, true),
         ] {
             assert_eq!(is_ready(&health(level, max), wanted), ready, "{level:?} {max:?} {wanted:?}");
         }

@@ -33,30 +33,29 @@ async fn wait_on_terminal_always_rewrites_its_line() {
     assert_eq!(watcher.due_progress().as_deref(), Some("\r\x1b[Kis draining; waited 1m1s"));
 }
 
-fn status(drain: Option<v1::Drain>, last_drain: Option<v1::Drain>) -> Status {
-    let status = v1::Status { state: v1::State::Running.into(), drain, last_drain, ..v1::Status::default() };
-    messages::status(status).unwrap()
+fn status(drain: Option<Drain>, last_drain: Option<Drain>) -> Status {
+    Status { state: State::Running.into(), drain, last_drain, ..Status::default() }
 }
 
-fn drain(id: &str, second: i64, outcome: v1::DrainOutcome) -> v1::Drain {
-    v1::Drain {
+fn drain(id: &str, second: i64, outcome: DrainOutcome) -> Drain {
+    Drain {
         id: id.to_owned(),
-        mode: v1::Mode::Graceful.into(),
+        mode: Mode::Graceful.into(),
         requested_at: Some(prost_types::Timestamp { seconds: second, nanos: 0 }),
         outcome: outcome.into(),
-        ..v1::Drain::default()
+        ..Drain::default()
     }
 }
 
 /// Ids are reused: the default of the command is always the same.
 #[test]
 fn ended_drain_is_found_after_another_start() {
-    use v1::DrainOutcome::{Clean, Failed, Unspecified};
+    use DrainOutcome::{Clean, Failed, Unspecified};
     let next = || Some(drain("next", 200, Unspecified));
     for (drain_now, last, outcome) in [
-        (None, Some(drain("operator", 100, Clean)), Some(StopOutcome::Clean)),
-        (None, Some(drain("operator", 100, Failed)), Some(StopOutcome::Failed)),
-        (next(), Some(drain("operator", 100, Clean)), Some(StopOutcome::Clean)),
+        (None, Some(drain("operator", 100, Clean)), Some(Clean)),
+        (None, Some(drain("operator", 100, Failed)), Some(Failed)),
+        (next(), Some(drain("operator", 100, Clean)), Some(Clean)),
         // It was cancelled, and an earlier drain had the same id.
         (None, Some(drain("operator", 50, Clean)), None),
         (None, Some(drain("other", 101, Clean)), None),
@@ -72,7 +71,7 @@ fn ended_drain_is_found_after_another_start() {
 /// The times of a status are not exact.
 #[test]
 fn drain_just_before_with_the_same_id_is_another_one() {
-    use v1::DrainOutcome::{Clean, Failed, Unspecified};
+    use DrainOutcome::{Clean, Failed, Unspecified};
     let mut watcher = Watcher::new(Goal::Stopped, Progress::Lines, true);
     let (earlier, requested) = (drain("operator", 99, Failed), drain("operator", 100, Unspecified));
     for _ in 0..2 {
@@ -81,7 +80,7 @@ fn drain_just_before_with_the_same_id_is_another_one() {
     }
     assert_eq!(watcher.ended_drain(&status(None, Some(earlier))), None, "it was cancelled");
     let ended = Some(drain("operator", 100, Clean));
-    assert_eq!(watcher.ended_drain(&status(None, ended)), Some(StopOutcome::Clean));
+    assert_eq!(watcher.ended_drain(&status(None, ended)), Some(Clean));
 }
 
 /// Without `--for`, the command waits for the exit, and a healthy runner does not exit.

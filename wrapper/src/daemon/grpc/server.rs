@@ -32,7 +32,7 @@ use super::{
 use crate::daemon::{counters::Counters, listen::Listener};
 
 /// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
-/// the result of a change: [`Status`](crate::daemon::status::Status) limits its texts.
+/// the result of a change: [`status`](crate::daemon::status) limits its texts.
 const MAX_REQUEST: usize = 64 * 1024;
 
 /// Concurrent calls on one connection. Each can hold an incomplete message in memory.

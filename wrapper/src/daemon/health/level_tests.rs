@@ -1,9 +1,10 @@
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use super::*;
 use crate::daemon::health::{
-    runner_config::Section,
-    runner_metrics::{CircuitBreaker, Configured, JobRouter, Requests},
+    polls::Polls,
+    runner_config::{RunnerConfig, Section},
+    runner_metrics::{CircuitBreaker, Configured, JobRouter, Requests, RunnerMetrics},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ fn accepted(count: u64) -> Requests {
     Requests { accepted: count, ..Requests::default() }
 }
 
+/// What a probe finds.
 struct Case {
     uptime: Option<Duration>,
     has_polled: bool,
@@ -40,6 +42,14 @@ struct Case {
     answers: Option<Answers>,
     polls: Polls,
     succeeded: u64,
+}
+
+/// Responses of the runner's HTTP server.
+#[derive(Clone, Default)]
+struct Answers {
+    fault: Option<String>,
+    ready: Option<(bool, String)>,
+    metrics: RunnerMetrics,
 }
 
 impl Case {
@@ -59,24 +69,26 @@ impl Case {
         }
     }
 
-    fn evidence(&self) -> Evidence<'_> {
+    fn evidence(&self) -> Evidence {
+        let answers = self.answers.clone().unwrap_or_default();
         Evidence {
-            launcher: None,
             uptime: self.uptime,
-            min_uptime: 2 * SECOND,
             has_polled: self.has_polled,
             restarted: self.restarted,
             suspended: self.suspended,
-            restart_window: 60 * SECOND,
-            config: self.config.as_ref(),
-            answers: self.answers.as_ref(),
-            polls: &self.polls,
+            config: Some(self.config.clone().map(Arc::new)),
+            has_server: self.answers.is_some(),
+            fault: answers.fault,
+            ready: answers.ready,
+            metrics: answers.metrics,
+            polls: self.polls.clone(),
             succeeded: self.succeeded,
+            ..Evidence::default()
         }
     }
 
     fn health_level(&self) -> (Level, String) {
-        let (level, reasons) = health_level(&self.evidence());
+        let (level, reasons) = health_level(&self.evidence(), 2 * SECOND);
         assert_eq!(level >= Level::Polling, reasons.is_empty(), "each level below polling has a reason");
         (level, reasons.join("; "))
     }
@@ -91,7 +103,7 @@ impl Case {
 #[test]
 fn runner_without_section_is_not_ready() {
     let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
-    let (level, reasons) = health_level(&case.evidence());
+    let (level, reasons) = health_level(&case.evidence(), 2 * SECOND);
     assert_eq!(level, Level::Process);
     assert_eq!(reasons, ["the runner's configuration has no [[runners]] section, so it takes no jobs"]);
 }
@@ -99,7 +111,8 @@ fn runner_without_section_is_not_ready() {
 #[test]
 fn runner_behind_a_launcher_is_below_ready() {
     let case = Case { succeeded: 1, ..Case::healthy() };
-    let (level, reasons) = health_level(&Evidence { launcher: Some("through `su`"), ..case.evidence() });
+    let (level, reasons) =
+        health_level(&Evidence { launcher: Some("through `su`".to_owned()), ..case.evidence() }, 2 * SECOND);
     assert_eq!((level, reasons), (Level::Process, vec!["through `su`".to_owned()]));
 }
 
@@ -382,18 +395,4 @@ fn as_many_sections_poll_as_are_configured() {
     let configured = self::configured(&[("a", "a"), ("newer", "b")]);
     case.polls.update(&RunnerMetrics { configured, ..metrics(&[("newer", rejected)]) }, None);
     case.is(Level::Ready, "runner \"b\" (newer): GitLab rejects its token");
-}
-
-#[test]
-fn boot_verify_result_requires_it_in_all_sections() {
-    let mut config = config(&["a", "b"]);
-    let answers = |ready| Answers { ready, ..Answers::default() };
-    let ready = answers(Some((true, "ready".to_owned())));
-    config.sections[0].boot_verify = true;
-    assert_eq!(boot_verified(&config, &ready), None);
-    config.sections[1].boot_verify = true;
-    assert_eq!(boot_verified(&config, &ready), Some(true));
-    assert_eq!(boot_verified(&config, &answers(Some((false, String::new())))), Some(false));
-    assert_eq!(boot_verified(&config, &answers(None)), None, "an older runner has no /health/ready");
-    assert_eq!(boot_verified(&RunnerConfig::default(), &ready), None);
 }

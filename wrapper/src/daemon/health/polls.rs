@@ -24,7 +24,7 @@ const LONG_POLL: Duration = Duration::from_secs(50);
 /// A section is a label of the runner's metrics, a part of its token. Its settings are those of the section with the same name in the
 /// configuration. Where it uses the job router, a request that was completed through the router without a failed health check counts as accepted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Polls {
+pub(crate) struct Polls {
     seen: BTreeMap<String, Seen>,
     router: Option<JobRouter>,
     config_loads: u64,
@@ -171,13 +171,13 @@ impl Polls {
     }
 
     /// The number of sections that poll, of those in the configuration.
-    pub(super) fn polling(&self, config: &RunnerConfig) -> usize {
+    pub(crate) fn polling(&self, config: &RunnerConfig) -> usize {
         let polling = self.seen.values().filter(|seen| seen.fault(self.router).is_none());
         polling.map(|seen| seen.sections).sum::<usize>().min(config.sections.len())
     }
 
     /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
-    pub(super) fn rejected(&self) -> usize {
+    pub(crate) fn rejected(&self) -> usize {
         let is_rejected = |seen: &&Seen| {
             seen.last == Last::Rejected && seen.requests.accepted == 0 && seen.failures() >= seen.pause.0
         };

@@ -1,6 +1,6 @@
 //! The task that probes the runner.
 
-use std::{collections::BTreeSet, ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use hyper::StatusCode;
@@ -11,20 +11,21 @@ use tokio::{
 use tracing::{debug, info};
 
 use super::{
-    EndedJobs, Health, Oldest,
+    Health, Level,
     config_reader::Reader,
+    evidence::{Evidence, Oldest},
     http_client::{GetError, Http, Server},
     job_list::{self, Job},
-    level::{Answers, Evidence, Level, boot_verified, health_level, level_max},
-    memory::Memory,
+    level::{health_level, level_max},
     quit_problem::quit_problem,
     request_gap::RequestGap,
-    runner_config::Section,
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
-use crate::supervise::log_key as key;
-use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, process};
+use crate::{
+    daemon::names,
+    supervise::{ChildInfo, Handle, State, Supervision, log_key as key, process},
+};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,9 +38,6 @@ const FIRST_PERIOD: Duration = Duration::from_secs(10);
 
 /// After this time below the maximum level, no quick change is expected.
 const START_PERIOD: Duration = Duration::from_secs(300);
-
-/// For this time a restart lowers the health level.
-const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
 /// Maximum number of logged reasons; a runner can have a thousand sections with one reason each.
 const LOGGED_REASONS: usize = 20;
@@ -100,7 +98,7 @@ impl Prober {
     pub async fn run(self, supervisor: Handle, published: watch::Sender<Health>) {
         let mut supervision = supervisor.watch();
         let mut of_another = supervisor.watch();
-        let mut memory = Memory::default();
+        let mut evidence = Evidence::default();
         loop {
             let now = supervision.borrow_and_update().clone();
             let child = now.state.child();
@@ -112,160 +110,85 @@ impl Prober {
                     Ok(_) => continue,
                     Err(_) => return,
                 },
-                health = self.probe_without_panic(&now, &mut memory) => health,
+                health = self.probe_without_panic(&now, &mut evidence) => health,
             };
             let before = publish(&published, health.clone());
             if before != health.level {
                 info!(
-                    { key::FROM } = before.name(),
-                    { key::TO } = health.level.name(),
+                    { key::FROM } = names::short(before.as_str_name()),
+                    { key::TO } = names::short(health.level.as_str_name()),
                     { key::REASONS } = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
                     "health level changed"
                 );
             }
-            if let Some(child) = health.child {
-                supervisor.observe(child, health.observation());
+            if let Some(child) = health.evidence.child {
+                supervisor.observe(child, health.evidence.observation());
             }
+            let is_at_max = health.level >= Level::Polling.min(health.level_max);
+            // It was published, and the metrics of many sections are large.
+            drop(health);
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
-                () = pause(&now, &health, self.settings.interval) => {}
+                () = pause(&now, is_at_max, self.settings.interval) => {}
             }
         }
     }
 
     /// A panic must not end the wrapper: the lookup of a name panics if the kernel refuses another thread, because a job has used all.
-    async fn probe_without_panic(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
-        AssertUnwindSafe(self.probe(supervision, memory)).catch_unwind().await.unwrap_or_else(|_| {
-            let child = supervision.state.child();
-            Health { child, reasons: vec!["the probe panicked".to_owned()], ..Health::default() }
+    async fn probe_without_panic(&self, supervision: &Supervision, evidence: &mut Evidence) -> Health {
+        AssertUnwindSafe(self.probe(supervision, evidence)).catch_unwind().await.unwrap_or_else(|_| {
+            let evidence = Evidence { child: supervision.state.child(), ..Evidence::default() };
+            Health { reasons: vec!["the probe panicked".to_owned()], evidence, ..Health::default() }
         })
     }
 
-    async fn probe(&self, supervision: &Supervision, memory: &mut Memory) -> Health {
-        let read = self.reader.read().await;
+    /// `evidence`: of the last probe.
+    async fn probe(&self, supervision: &Supervision, evidence: &mut Evidence) -> Health {
+        let config = self.reader.read().await;
         let Some(child) = supervision.state.child() else {
-            *memory = Memory::default();
-            return Health { config: read.ok(), ..Health::default() };
+            *evidence = Evidence { config: Some(config), ..Evidence::default() };
+            return Health { evidence: evidence.clone(), ..Health::default() };
         };
-        if memory.child != Some(child) {
-            *memory = Memory::of(child);
+        if evidence.child != Some(child) {
+            *evidence = Evidence { child: Some(child), ..Evidence::default() };
         }
-        let config = read.as_deref();
-        let server = self.reader.endpoint(config.ok()).map(|endpoint| Server { endpoint, runner: child });
-        if let Ok(config) = config {
-            memory.shutdown_timeout = Some(config.shutdown_timeout);
-        }
+        let endpoint = self.reader.endpoint(config.as_deref().ok());
         let begin = Instant::now();
-        let suspended = process::is_suspended(child.pid());
-        let (answers, jobs) = match &server {
-            // A suspended runner would not respond within the timeout.
-            Some(_) if suspended => (Some(Answers::default()), None),
-            Some(server) => {
-                let answers = self.ask(server).await;
-                let jobs = if answers.fault.is_none() { self.jobs_at(server).await } else { None };
-                (Some(answers), jobs)
-            }
-            None => (None, None),
-        };
-        if let Some(answers) = &answers {
-            memory.polls.update(&answers.metrics, config.ok());
-            memory.count_polls(&answers.metrics, Moment::now());
-            memory.count_succeeded(&answers.metrics);
-            memory.note_abort(&supervision.state, &answers.metrics);
-            if memory.first_config.is_none() && answers.metrics.config_loads == 1 {
-                memory.first_config = read.as_ref().ok().cloned();
+        evidence.config = Some(config);
+        evidence.suspended = process::is_suspended(child.pid());
+        evidence.has_server = endpoint.is_some();
+        (evidence.fault, evidence.ready, evidence.metrics) = Default::default();
+        let mut jobs = None;
+        // A suspended runner would not respond within the timeout.
+        if let Some(endpoint) = endpoint.filter(|_| !evidence.suspended) {
+            let server = Server { endpoint, runner: child };
+            match self.ask(&server, evidence).await {
+                Ok(()) => jobs = self.jobs_at(&server).await,
+                Err(fault) => evidence.fault = Some(fault),
             }
         }
-        let launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
-        let evidence = Evidence {
-            launcher: launcher.as_deref(),
-            uptime: uptime(&supervision.state, child),
-            min_uptime: self.settings.min_uptime,
-            has_polled: memory.has_polled,
-            suspended,
-            restarted: supervision.restarts.automatic,
-            restart_window: RESTART_WINDOW,
-            config,
-            answers: answers.as_ref(),
-            polls: &memory.polls,
-            succeeded: memory.succeeded,
-        };
-        let (level, reasons) = health_level(&evidence);
-        let level_max = level_max(&evidence);
-        memory.has_polled |= level >= Level::Polling;
-        let first_config = memory.first_config.as_deref();
-        let verified =
-            first_config.zip(answers.as_ref()).and_then(|(first, seen)| boot_verified(first, seen));
-        let metrics = answers.map(|answers| answers.metrics).unwrap_or_default();
-        let quit_problem = quit_problem(supervision, &metrics, begin);
-        let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
-        let uses_router = sections.iter().any(|section| section.uses_job_router);
-        // Without a version these are not the metrics of a runner.
-        let ended_jobs = metrics
-            .version
-            .is_some()
-            .then_some(EndedJobs { succeeded: memory.succeeded, failed: metrics.jobs_failed });
-        let count = jobs.as_ref().map(Vec::len).or(metrics.jobs);
-        memory.count_jobs(count, Moment::now());
+        evidence.jobs = jobs.as_ref().map(Vec::len).or(evidence.metrics.jobs);
+        evidence.oldest = jobs.as_deref().and_then(oldest);
+        evidence.launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
+        evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
+        evidence.uptime = uptime(&supervision.state, child);
+        evidence.restarted = supervision.restarts.automatic;
+        evidence.remember(&supervision.state);
+        let (level, reasons) = health_level(evidence, self.settings.min_uptime);
+        evidence.has_polled |= level >= Level::Polling;
         debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
-        Health {
-            child: Some(child),
-            suspended,
-            quit_problem,
-            level,
-            level_max,
-            reasons,
-            version: metrics.version,
-            revision: metrics.revision,
-            process_state: metrics.process_state,
-            sections: config.ok().map(|config| config.sections.len()),
-            polling_sections: config.ok().map(|config| memory.polls.polling(config)),
-            rejected_sections: config.ok().map(|_| memory.polls.rejected()),
-            jobs: count,
-            oldest: jobs.as_deref().and_then(oldest),
-            fewer_jobs: memory.fewer_jobs,
-            ended_jobs,
-            concurrent: config.ok().and_then(|config| config.concurrent),
-            verified,
-            job_router: metrics.router.filter(|_| uses_router),
-            worker_groups: worker_groups(sections),
-            last_poll: memory.last_poll,
-            aborts_jobs: memory.aborts_jobs,
-            shutdown_timeout: memory.shutdown_timeout,
-            config: read.as_ref().ok().cloned(),
-            ..Health::default()
-        }
+        let level_max = level_max(evidence);
+        Health { level, level_max, reasons, evidence: evidence.clone(), ..Health::default() }
     }
 
-    async fn ask(&self, server: &Server) -> Answers {
+    /// Reads the runner's readiness and metrics. The error is a reason.
+    async fn ask(&self, server: &Server, evidence: &mut Evidence) -> Result<(), String> {
         let endpoint = &server.endpoint;
-        let (ready, page) = match self.pages(server).await {
-            Ok(pages) => pages,
-            Err(error) => {
-                let fault = match error {
-                    GetError::NotRunner(_) => error.to_string(),
-                    error => format!("cannot reach the runner's HTTP server at {endpoint}: {error}"),
-                };
-                return Answers { fault: Some(fault), ..Answers::default() };
-            }
+        let unreachable = |error| match error {
+            GetError::NotRunner(_) => error.to_string(),
+            error => format!("cannot reach the runner's HTTP server at {endpoint}: {error}"),
         };
-        let ready = match ready {
-            (StatusCode::OK, text) => Some((true, text.trim().to_owned())),
-            (StatusCode::SERVICE_UNAVAILABLE, text) => Some((false, text.trim().chars().take(200).collect())),
-            // An older runner.
-            _ => None,
-        };
-        let status = page.status;
-        let fault = (status != StatusCode::OK).then(|| {
-            // For example two sections with one token: the runner then has two metrics of the same name.
-            let text: String = page.beginning.trim().chars().take(300).collect();
-            format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}: {text:?}")
-        });
-        Answers { fault, ready, metrics: page.metrics }
-    }
-
-    async fn pages(&self, server: &Server) -> Result<((StatusCode, String), MetricsPage), GetError> {
-        let ready = self.http.get(server, "/health/ready").await?;
+        let ready = self.http.get(server, "/health/ready").await.map_err(unreachable)?;
         let (mut metrics, mut beginning) = (RunnerMetrics::default(), String::new());
         let line = |line: &str| {
             if beginning.len() < BEGINNING {
@@ -275,8 +198,20 @@ impl Prober {
             metrics.add_line(line);
             ControlFlow::Continue(())
         };
-        let status = self.http.lines(server, "/metrics", line).await?;
-        Ok((ready, MetricsPage { status, metrics, beginning }))
+        let status = self.http.lines(server, "/metrics", line).await.map_err(unreachable)?;
+        evidence.metrics = metrics;
+        evidence.ready = match ready {
+            (StatusCode::OK, text) => Some((true, text.trim().to_owned())),
+            (StatusCode::SERVICE_UNAVAILABLE, text) => Some((false, text.trim().chars().take(200).collect())),
+            // An older runner.
+            _ => None,
+        };
+        if status == StatusCode::OK {
+            return Ok(());
+        }
+        // For example two sections with one token: the runner then has two metrics of the same name.
+        let text: String = beginning.trim().chars().take(300).collect();
+        Err(format!("cannot read the runner's metrics at {endpoint}: HTTP status {status}: {text:?}"))
     }
 }
 
@@ -291,25 +226,12 @@ fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
     before
 }
 
-/// The response for `/metrics`.
-struct MetricsPage {
-    status: StatusCode,
-    metrics: RunnerMetrics,
-    /// Its first lines, as one. For an error, they say what is wrong.
-    beginning: String,
-}
-
-/// Lines of a response are kept up to this number of bytes.
+/// The first lines of the metrics are kept up to this number of bytes: for an error, they say what is wrong.
 const BEGINNING: usize = 1000;
 
 /// Uptime of a child that is not stopping.
 fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
     matches!(state, State::Running { .. }).then(|| child.started.elapsed())
-}
-
-fn worker_groups(sections: &[Section]) -> Vec<String> {
-    let groups: BTreeSet<_> = sections.iter().filter_map(|section| section.worker_group.clone()).collect();
-    groups.into_iter().collect()
 }
 
 fn oldest(jobs: &[Job]) -> Option<Oldest> {
@@ -318,16 +240,13 @@ fn oldest(jobs: &[Job]) -> Option<Oldest> {
     Some(Oldest { started, stage: job.stage.clone() })
 }
 
-/// Waits for the next probe; without a child it never returns.
-async fn pause(now: &Supervision, health: &Health, interval: Duration) {
+/// Waits for the next probe; without a child it never returns. `is_at_max`: the runner has reached its maximum level, or polls.
+async fn pause(now: &Supervision, is_at_max: bool, interval: Duration) {
     match &now.state {
         State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
             std::future::pending::<()>().await;
         }
-        State::Running { child, .. }
-            if health.level >= Level::Polling.min(health.level_max)
-                || child.started.elapsed() > START_PERIOD =>
-        {
+        State::Running { child, .. } if is_at_max || child.started.elapsed() > START_PERIOD => {
             sleep(interval).await;
         }
         State::Running { child, .. } if child.started.elapsed() < FIRST_PERIOD => {
@@ -354,7 +273,10 @@ mod tests {
         let state = State::Running { child, reload: None };
         let supervision = Supervision { state, ..Supervision::default() };
         let prober = Prober::new(settings);
-        let health = runtime.block_on(prober.probe_without_panic(&supervision, &mut Memory::default()));
-        assert_eq!((health.child, health.reasons), (Some(child), vec!["the probe panicked".to_owned()]));
+        let health = runtime.block_on(prober.probe_without_panic(&supervision, &mut Evidence::default()));
+        assert_eq!(
+            (health.evidence.child, health.reasons),
+            (Some(child), vec!["the probe panicked".to_owned()])
+        );
     }
 }

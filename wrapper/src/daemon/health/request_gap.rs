@@ -348,7 +348,7 @@ mod tests {
         let (mut sections, begin) = (Sections::default(), Instant::now());
         let mut read = |requests, millis| {
             let open = Requests { open: Some(0), ..Requests::default() };
-            let router = crate::daemon::health::JobRouter { requests, ..Default::default() };
+            let router = crate::daemon::health::runner_metrics::JobRouter { requests, ..Default::default() };
             let metrics = RunnerMetrics {
                 sections: [("a".to_owned(), open)].into(),
                 router: Some(router),

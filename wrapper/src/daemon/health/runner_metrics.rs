@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 /// The result of one read of the metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct RunnerMetrics {
+pub(crate) struct RunnerMetrics {
     /// The sum of `gitlab_runner_jobs`; absent before the first poll, which does not mean 0.
     pub(super) jobs: Option<usize>,
-    pub(super) process_state: Option<String>,
-    pub(super) version: Option<String>,
-    pub(super) revision: Option<String>,
+    pub(crate) process_state: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) revision: Option<String>,
     /// By short token, which is the label of a section.
     pub(super) sections: BTreeMap<String, Requests>,
     /// The sections of the runner's current configuration, by the same label.
     pub(super) configured: BTreeMap<String, Configured>,
     /// Jobs that have ended, and those of them that have failed. Canary jobs of boot-verify do not count.
     pub(super) jobs_ended: u64,
-    pub(super) jobs_failed: u64,
+    pub(crate) jobs_failed: u64,
     /// Jobs that failed because the runner was stopped forcefully, from 19.1 on.
     pub(super) jobs_interrupted: u64,
     /// How often the configuration was loaded. 1: it is the one of the start.
@@ -24,7 +24,7 @@ pub(super) struct RunnerMetrics {
     /// How often the runner has given a section its turn to request a job.
     pub(super) feeds: Option<u64>,
     /// The client of the job router, from 19.x on.
-    pub(super) router: Option<JobRouter>,
+    pub(crate) router: Option<JobRouter>,
 }
 
 /// A section in the runner's configuration.
@@ -40,16 +40,16 @@ pub(super) struct Configured {
 
 /// The runner's client of the job router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobRouter {
-    pub circuit_breaker: CircuitBreaker,
+pub(crate) struct JobRouter {
+    pub(crate) circuit_breaker: CircuitBreaker,
     /// Job requests that were completed, with any result.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Job requests that were sent to GitLab directly instead.
-    pub fallbacks: u64,
+    pub(crate) fallbacks: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CircuitBreaker {
+pub(crate) enum CircuitBreaker {
     #[default]
     Closed,
     Open,

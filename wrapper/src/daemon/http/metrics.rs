@@ -2,20 +2,22 @@
 //!
 //! Unknown values have no sample. A state is a family with one series per state, of which one is 1.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{extract, http::header::CONTENT_TYPE, response::IntoResponse};
+
+use grit_proto::wrapper_v1 as v1;
 
 use super::{HttpServer, exposition::MetricsText};
 use crate::{
     daemon::{
         counters::{CODES, CallbackResult, Counters, METHODS},
-        health::Level,
-        logging,
-        status::{Drain, Exit, Status},
-        version,
+        health::{Evidence, Health, Level},
+        logging, status, version,
     },
-    supervise::{ExitReason, Mode, RunnerState, StopOutcome},
+    supervise::{
+        End, ExitReason, Mode, Moment, Phase, RunnerState, State, StopOutcome, Supervision, process::Exit,
+    },
 };
 
 const MODES: [(Mode, &str); 2] = [(Mode::Graceful, "graceful"), (Mode::Forceful, "forceful")];
@@ -42,17 +44,20 @@ const CODE_NAMES: [&str; CODES] = [
 ];
 
 pub(super) async fn get(extract::State(server): extract::State<Arc<HttpServer>>) -> impl IntoResponse {
-    let page = page(&server.control.status(), &server.counters);
+    let page = page(&server.control.supervision(), &server.control.health(), &server.counters);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-fn page(status: &Status, counters: &Counters) -> String {
+fn page(supervision: &Supervision, health: &Health, counters: &Counters) -> String {
+    let (known, shown) = (health.evidence_in(&supervision.state), status::health(supervision, health));
     let mut page = MetricsText::default();
     about(&mut page, counters);
-    runner(&mut page, status);
-    exits(&mut page, status, counters);
-    jobs(&mut page, status);
-    drain(&mut page, status.drain.as_ref());
+    runner(&mut page, supervision, &shown, known.last_poll);
+    exits(&mut page, supervision, counters);
+    if supervision.state.child().is_some() {
+        jobs(&mut page, &shown);
+    }
+    drain(&mut page, supervision, known);
     drains(&mut page, counters);
     peers(&mut page, counters);
     page.into_text()
@@ -75,49 +80,54 @@ fn about(page: &mut MetricsText, counters: &Counters) {
     page.sample("grit_wrapper_log_lines_dropped_total", &[], logging::dropped());
 }
 
-fn runner(page: &mut MetricsText, status: &Status) {
-    let health = &status.health;
+fn runner(page: &mut MetricsText, supervision: &Supervision, health: &v1::Health, last_poll: Option<Moment>) {
     page.gauge(
         "grit_wrapper_runner_state",
         "State of the runner: 1 for the current state, 0 for the others.",
     );
     for state in RunnerState::ALL {
-        let is_current = u8::from(state == status.state);
+        let is_current = u8::from(state == supervision.state.public());
         page.sample("grit_wrapper_runner_state", &[("state", state.name())], is_current);
     }
     page.gauge("grit_wrapper_runner_up", "Whether the runner's process is running (1) or not (0).");
-    page.sample("grit_wrapper_runner_up", &[], u8::from(status.pid.is_some()));
-    let level = health.level;
+    page.sample("grit_wrapper_runner_up", &[], u8::from(supervision.state.child().is_some()));
+    let level = health.level();
     page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to accept jobs (1) or not (0).");
     page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge(
         "grit_wrapper_runner_health_level",
         "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling, 4 working.",
     );
-    page.sample("grit_wrapper_runner_health_level", &[], level as u8);
-    if let Some(level_max) = health.level_max {
+    page.sample("grit_wrapper_runner_health_level", &[], number(level));
+    let level_max = health.level_max();
+    if level_max > Level::Unspecified {
         page.gauge(
             "grit_wrapper_runner_health_level_max",
             "Highest health level that this runner can reach: 1 process, 4 working.",
         );
-        page.sample("grit_wrapper_runner_health_level_max", &[], level_max as u8);
+        page.sample("grit_wrapper_runner_health_level_max", &[], number(level_max));
     }
-    if let Some(polled) = health.last_poll_at {
+    if let Some(polled) = last_poll {
         let help = "Time of the last probe that found a job request accepted by GitLab.";
-        page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, polled);
+        page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, status::time(polled));
     }
-    if let Some(started) = status.started_at {
+    if let Some(child) = supervision.state.child() {
         page.moment(
             "grit_wrapper_runner_start_timestamp_seconds",
             "Start time of the runner process.",
-            started,
+            status::time(child.started),
         );
     }
 }
 
-fn exits(page: &mut MetricsText, status: &Status, counters: &Counters) {
+/// `None` is 0.
+fn number(level: Level) -> i32 {
+    level as i32 - Level::None as i32
+}
+
+fn exits(page: &mut MetricsText, supervision: &Supervision, counters: &Counters) {
     page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
-    page.sample("grit_wrapper_runner_restarts_total", &[], status.restarts);
+    page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts.count);
     page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
     for reason in ExitReason::ALL {
         page.sample(
@@ -126,20 +136,19 @@ fn exits(page: &mut MetricsText, status: &Status, counters: &Counters) {
             counters.exits[reason as usize].get(),
         );
     }
-    if let Some(code) = status.exit.as_ref().and_then(Exit::shell_code) {
+    if let State::Backoff { end: End::Exited { exit, .. }, .. }
+    | State::Exited { end: End::Exited { exit, .. }, .. } = &supervision.state
+        && *exit != Exit::Unknown
+    {
         page.gauge(
             "grit_wrapper_runner_last_exit_code",
             "Exit code of the last runner, or 128 plus the signal number.",
         );
-        page.sample("grit_wrapper_runner_last_exit_code", &[], code);
+        page.sample("grit_wrapper_runner_last_exit_code", &[], exit.shell_code());
     }
 }
 
-fn jobs(page: &mut MetricsText, status: &Status) {
-    let health = &status.health;
-    if status.pid.is_none() {
-        return;
-    }
+fn jobs(page: &mut MetricsText, health: &v1::Health) {
     page.gauge(
         "grit_wrapper_runner_jobs_scrape_success",
         "Whether the last read of the runner's jobs succeeded (1) or failed (0): from its job list, or else from its metrics.",
@@ -161,29 +170,41 @@ fn jobs(page: &mut MetricsText, status: &Status) {
     }
     if let Some(oldest) = &health.oldest_job {
         page.gauge("grit_wrapper_runner_oldest_job_age_seconds", "Age of the oldest running job.");
-        page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], oldest.age.as_secs_f64());
+        let age = oldest.age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
+        page.sample("grit_wrapper_runner_oldest_job_age_seconds", &[], age.as_secs_f64());
     }
 }
 
-fn drain(page: &mut MetricsText, drain: Option<&Drain>) {
-    let Some(drain) = drain else { return };
-    for (name, help, time) in [
-        ("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", drain.requested_at),
+fn drain(page: &mut MetricsText, supervision: &Supervision, known: &Evidence) {
+    let Some(stop) = supervision.state.stop() else { return };
+    for (name, help, moment) in [
+        ("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", Some(stop.requested)),
         (
             "grit_wrapper_drain_deadline_timestamp_seconds",
             "Time at which the drain becomes forceful.",
-            drain.graceful_until,
+            stop.deadline,
         ),
         (
             "grit_wrapper_drain_last_progress_timestamp_seconds",
             "Time of the last progress of the drain: the request, SIGQUIT to the runner, or a finished job.",
-            drain.progress_at,
+            drain_progress(supervision, known),
         ),
     ] {
-        if let Some(time) = time {
-            page.moment(name, help, time);
+        if let Some(moment) = moment {
+            page.moment(name, help, status::time(moment));
         }
     }
+}
+
+/// While a stop is in progress: its request, its signal, or the end of a job since, whichever was last.
+fn drain_progress(supervision: &Supervision, known: &Evidence) -> Option<Moment> {
+    let State::Stopping { stop, phase, .. } = &supervision.state else { return None };
+    let signal = match *phase {
+        Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
+        Phase::Draining { since, .. } => Some(since).filter(|_| !known.is_quit_undelivered(supervision)),
+        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed { .. } => None,
+    };
+    [signal, known.fewer_jobs].into_iter().flatten().chain([stop.requested]).max()
 }
 
 fn drains(page: &mut MetricsText, counters: &Counters) {

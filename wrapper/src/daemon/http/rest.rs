@@ -17,14 +17,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::context::{ClientAddress, HttpServer, Json, RECEIVE_LIMIT, error, json};
-use crate::{
-    daemon::{
-        access::{Requester, Rights},
-        control::{ControlError, Kind},
-        duration,
-        status::{self, Drained},
-    },
-    supervise::Answer,
+use crate::daemon::{
+    access::{Requester, Rights},
+    control::{ControlError, Kind},
+    duration, status,
 };
 
 /// The same limit as for gRPC requests.
@@ -60,12 +56,12 @@ struct DrainCallback {
 }
 
 pub(super) async fn status(State(server): State<Arc<HttpServer>>) -> Json {
-    json(server.control.status().json())
+    json(status::json(&server.control.status()))
 }
 
 pub(super) async fn jobs(State(server): State<Arc<HttpServer>>) -> Result<Response, ControlError> {
     let list = server.control.jobs().await?;
-    let mut response = json(status::json(&list.jobs)).into_response();
+    let mut response = json(status::json_list(&list.jobs)).into_response();
     if list.left_out > 0 {
         response.headers_mut().insert(LEFT_OUT, list.left_out.into());
     }
@@ -89,12 +85,7 @@ pub(super) async fn drain(
         Ok(drain) => server.control.drain(drain, Requester::Http(peer)).await,
         Err(invalid) => Err(invalid),
     };
-    let answer = answer.map_err(ControlError::into_response)?;
-    Ok(json(status::json(&Drained {
-        status: server.control.status(),
-        joined: answer != Answer::Done,
-        joined_id: answer.joined_id(),
-    })))
+    Ok(json(status::json(&answer.map_err(ControlError::into_response)?)))
 }
 
 /// Why this server does not accept a request for a change.

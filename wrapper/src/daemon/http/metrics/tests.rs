@@ -1,25 +1,21 @@
 //! Tests of the metrics in all states of a runner, and against Prometheus' rules and the documentation.
 
-use std::{collections::BTreeSet, fs, time::Duration};
-
-use tokio::time::Instant;
+use std::{collections::BTreeSet, fs};
 
 use super::*;
 use crate::{
-    daemon::health::{EndedJobs, Health, Oldest},
-    supervise::{
-        ChildInfo, Counted, End, EndedStop, Moment, Phase, State, Stop, Supervision,
-        process::Exit as ProcessExit,
-    },
+    daemon::health::{Oldest, RunnerConfig},
+    supervise::{ChildInfo, Counted, EndedStop, Stop},
 };
 
 /// Prefixes of the wrapper's metrics.
 pub(super) const PREFIXES: [&str; 3] = ["grit_wrapper_", "grpc_server_", "process_start_"];
 
 pub(super) fn render(state: State, health: &Health) -> String {
-    let health = &Health { child: state.child(), ..health.clone() };
+    let evidence = Evidence { child: state.child(), ..health.evidence.clone() };
+    let health = Health { evidence, ..health.clone() };
     let supervision = Supervision { state, ..Supervision::default() };
-    page(&Status::new(&supervision, health), &Counters::default())
+    page(&supervision, &health, &Counters::default())
 }
 
 fn child() -> ChildInfo {
@@ -27,20 +23,17 @@ fn child() -> ChildInfo {
 }
 
 pub(super) fn busy() -> Health {
-    let oldest = Oldest { started: Instant::now(), stage: String::new() };
-    let (level, level_max) = (Level::Polling, Level::Polling);
-    let last_poll = Some(Moment::now());
-    let ended_jobs = Some(EndedJobs { succeeded: 2, failed: 1 });
-    Health {
-        level,
-        level_max,
-        last_poll,
+    let mut evidence = Evidence {
+        last_poll: Some(Moment::now()),
         jobs: Some(3),
-        concurrent: Some(10),
-        ended_jobs,
-        oldest: Some(oldest),
-        ..Health::default()
-    }
+        succeeded: 2,
+        oldest: Some(Oldest { started: tokio::time::Instant::now(), stage: String::new() }),
+        ..Evidence::default()
+    };
+    evidence.metrics.version = Some("19.2.0".to_owned());
+    evidence.metrics.jobs_failed = 1;
+    evidence.set_config(RunnerConfig { concurrent: Some(10), ..RunnerConfig::default() });
+    Health { level: Level::Polling, level_max: Level::Polling, evidence, ..Health::default() }
 }
 
 pub(super) fn states_of_one_runner() -> Vec<State> {
@@ -51,8 +44,8 @@ pub(super) fn states_of_one_runner() -> Vec<State> {
         State::Idle,
         State::Running { child: child(), reload: None },
         State::Stopping { child: child(), stop: stop.clone(), phase: Phase::draining(Moment::now()) },
-        State::Exited { end: end(ProcessExit::Code(0)), stop: Some(stop.clone()) },
-        State::Exited { end: end(ProcessExit::Signal(9)), stop: Some(stop) },
+        State::Exited { end: end(Exit::Code(0)), stop: Some(stop.clone()) },
+        State::Exited { end: end(Exit::Signal(9)), stop: Some(stop) },
     ]
 }
 
@@ -90,9 +83,9 @@ fn drain_progress_is_time_of_latest_event() {
         let child = child();
         let stop = Stop { requested, ..Stop::new("d", Mode::Graceful) };
         let state = State::Stopping { child, stop, phase };
-        let health = Health { child: Some(child), fewer_jobs: Some(fewer_jobs), ..Health::default() };
+        let known = Evidence { child: Some(child), fewer_jobs: Some(fewer_jobs), ..Evidence::default() };
         let supervision = Supervision { state, ..Supervision::default() };
-        Status::new(&supervision, &health).drain.unwrap().progress_at.unwrap()
+        status::time(drain_progress(&supervision, &known).unwrap())
     };
     let start = Moment::now();
     let at = |seconds| start + Duration::from_secs(seconds);
@@ -115,7 +108,7 @@ fn counters_are_exported() {
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied.add();
     counters.attempts[CallbackResult::Failure as usize].add();
-    let page = page(&Status::new(&Supervision::default(), &Health::default()), &counters);
+    let page = page(&Supervision::default(), &Health::default(), &counters);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
         "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"} 1",

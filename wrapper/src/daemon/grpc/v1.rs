@@ -1,10 +1,8 @@
 //! The service `grit.wrapper.v1.Wrapper`.
 
-mod messages;
-
 use futures::stream;
 use grit_proto::wrapper_v1::{
-    self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest, Job,
+    self as v1, CancelRequest, CancelResponse, DrainRequest, DrainResponse, GetStatusRequest,
     ListJobsRequest, ListJobsResponse, StartRequest, StartResponse, WatchRequest, wrapper_server::Wrapper,
 };
 use tonic::{Request, Response, Status, codegen::BoxStream};
@@ -26,17 +24,13 @@ impl WrapperV1 {
     pub fn new(control: Control, authorizer: Authorizer) -> Self {
         Self { control, authorizer }
     }
-
-    fn status(&self) -> v1::Status {
-        self.control.status().into()
-    }
 }
 
 #[tonic::async_trait]
 impl Wrapper for WrapperV1 {
     async fn get_status(&self, request: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         self.authorizer.open(Rights::Read, request)?;
-        Ok(Response::new(self.status()))
+        Ok(Response::new(self.control.status()))
     }
 
     /// The current status, and each later one. The stream ends with the client, or with the supervisor.
@@ -48,7 +42,7 @@ impl Wrapper for WrapperV1 {
                 if sent.is_some() {
                     changes.next().await?;
                 }
-                let status = v1::Status::from(changes.status());
+                let status = changes.status();
                 // A change can concern nothing that the status shows.
                 if sent.as_ref() != Some(&status) {
                     return Some((Ok(status.clone()), (changes, Some(status))));
@@ -60,23 +54,20 @@ impl Wrapper for WrapperV1 {
     /// Starts a drain, and returns when it is in progress.
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
         let (request, requester) = self.authorizer.open(Rights::Control, request)?;
-        let answer = self.control.drain(request, requester).await?;
-        let joined = answer != Answer::Done;
-        let joined_id = answer.joined_id().unwrap_or_default();
-        Ok(Response::new(DrainResponse { status: Some(self.status()), joined, joined_id }))
+        Ok(Response::new(self.control.drain(request, requester).await?))
     }
 
     /// Cancels a drain before its signal was sent.
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
         let (request, requester) = self.authorizer.open(Rights::Control, request)?;
         self.control.cancel(&request.id, requester).await?;
-        Ok(Response::new(CancelResponse { status: Some(self.status()) }))
+        Ok(Response::new(CancelResponse { status: Some(self.control.status()) }))
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
         let (StartRequest {}, requester) = self.authorizer.open(Rights::Control, request)?;
         let already = self.control.start(requester).await? == Answer::Already;
-        Ok(Response::new(StartResponse { status: Some(self.status()), already }))
+        Ok(Response::new(StartResponse { status: Some(self.control.status()), already }))
     }
 
     async fn list_jobs(
@@ -84,8 +75,6 @@ impl Wrapper for WrapperV1 {
         request: Request<ListJobsRequest>,
     ) -> Result<Response<ListJobsResponse>, Status> {
         self.authorizer.open(Rights::Read, request)?;
-        let list = self.control.jobs().await?;
-        let jobs = list.jobs.into_iter().map(Job::from).collect();
-        Ok(Response::new(ListJobsResponse { jobs, left_out: list.left_out }))
+        Ok(Response::new(self.control.jobs().await?))
     }
 }
