@@ -1,8 +1,7 @@
 //! Processes that are still running after the runner exited: its jobs, which are separate process groups.
 //!
-//! They are found in two ways:
-//! - in the runner's [cgroup](super::cgroup), if there is one. Processes do not leave it by accident;
-//! - by parent PID: descendants of the runner while it is running, and of the wrapper, which becomes the parent of the runner's orphans.
+//! Where the runner has a [cgroup](super::cgroup), they are the processes of the cgroup, which no process leaves by accident. Elsewhere they are found
+//! by parent PID: descendants of the runner while it is running, and of the wrapper, which becomes the parent of the runner's orphans.
 //!
 //! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner. Names, command lines
 //! and environments are not used: other users choose them.
@@ -24,8 +23,9 @@ use crate::supervise::{core::Leftovers, log_key as key};
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Delay between two checks.
+/// First delay between two checks; it doubles up to [`MAX_KILL_INTERVAL`], because a search reads all processes of the host.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_KILL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The processes of one runner, except the runner itself.
 #[derive(Debug)]
@@ -63,8 +63,11 @@ impl LeftoverProcesses {
         Self { seen, ..Self::new(runner, cgroup) }
     }
 
-    /// Records the runner's current processes, in case no other way finds them later.
+    /// Records the runner's current processes where its cgroup does not have them, in case their parents exit.
     pub(super) fn remember(&mut self) -> Vec<(u32, u64)> {
+        if self.cgroup.is_some() {
+            return Vec::new();
+        }
         self.seen = self.find().iter().map(Process::id).collect();
         self.seen.iter().copied().collect()
     }
@@ -107,6 +110,7 @@ impl LeftoverProcesses {
         self.were_killed = true;
         let begin = Instant::now();
         let mut killed = HashSet::new();
+        let mut interval = KILL_INTERVAL;
         loop {
             let found = self.kill();
             if found.is_empty() || begin.elapsed() >= KILL_LIMIT {
@@ -120,27 +124,29 @@ impl LeftoverProcesses {
                 return describe(&found);
             }
             killed.extend(found.iter().map(|process| process.pid));
-            sleep(KILL_INTERVAL).await;
+            sleep(interval).await;
+            interval = (interval * 2).min(MAX_KILL_INTERVAL);
         }
     }
 
     fn find(&self) -> Vec<Process> {
+        let is_left = |process: &Process| !process.has_ended() && process.pid != self.runner.pid;
+        if let Some(cgroup) = &self.cgroup {
+            return cgroup.processes().into_iter().filter_map(Process::of).filter(is_left).collect();
+        }
         let me = std::process::id();
         let all = list::all();
         let own_group = all.iter().find(|process| process.pid == me).map_or(0, |process| process.group);
-        let in_cgroup: HashSet<u32> = self.cgroup.iter().flat_map(Cgroup::processes).collect();
         let is_root = |process: &&Process| {
             // No process of the runner is older than the runner.
             process.start_ticks >= self.runner.start_ticks
-                && (in_cgroup.contains(&process.pid)
-                    || self.seen.contains(&process.id())
+                && (self.seen.contains(&process.id())
                     || (self.adopts && process.parent == me && process.group != own_group)
                     || (process.pid == self.runner.pid && process.start_ticks == self.runner.start_ticks))
         };
         let roots: HashSet<u32> = all.iter().filter(is_root).map(|process| process.pid).collect();
         let found = list::descendants(&all, &roots, me);
-        let is_left = |process: &&Process| !process.has_ended() && process.pid != self.runner.pid;
-        found.into_iter().filter(is_left).cloned().collect()
+        found.into_iter().filter(|process| is_left(process)).cloned().collect()
     }
 }
 
