@@ -68,6 +68,17 @@ fn job_list_has_the_oldest_jobs_and_counts_the_others() {
     assert_eq!(some.jobs[0].id, Some(20_000));
 }
 
+/// The process of an adopted runner can have exited, and its PID can be another process by now.
+#[test]
+fn process_is_the_identity_of_the_child_and_not_read_again() {
+    let child = ChildInfo::example(std::process::id());
+    let state = State::Running { child, reload: None };
+    let status = status(&Supervision { state, ..Supervision::default() }, &health::Health::default());
+    let now = process::Identity::of(std::process::id()).unwrap();
+    assert_eq!(status.process, child.process.to_string());
+    assert_ne!(status.process, now.to_string());
+}
+
 /// Programs read it.
 #[test]
 fn status_json_matches_snapshot() {
