@@ -67,7 +67,8 @@ impl Notifier {
         let mut extend = interval(EXTEND_INTERVAL);
         extend.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut changes, unknown) = (control.changes(), Health::default());
-        let mut sent = Sent::default();
+        // The service starts, although this wrapper first finishes the shutdown of an earlier one: systemd starts another wrapper after it.
+        let mut sent = Sent { stopping: supervisor.now().leaving, ..Sent::default() };
         let mut is_failing = false;
         let mut warned = false;
         loop {
