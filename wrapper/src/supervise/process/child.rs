@@ -4,8 +4,9 @@
 //! process exits, so no polling is needed. The exit is first *observed* and only later *reaped*: until the exited leader is reaped, its
 //! PID and the id of its process group are not reused, so the rest of the group can be killed safely.
 //!
-//! A child of the previous wrapper can be adopted. Another process reaps it: after that the kernel reports its exit status through the
-//! pidfd (`grit_pidfd`); older kernels show it in `/proc` only before that. Its PID may be reused as soon as it has exited.
+//! A child of a killed wrapper can be adopted. Another process reaps it: after that the kernel reports its exit status through the
+//! pidfd (`grit_pidfd`); older kernels show it in `/proc` only before that. Its PID may be reused as soon as it has exited. After an upgrade in
+//! place the runner still is a child of this process.
 
 use std::{
     fmt, io,
@@ -96,16 +97,26 @@ impl Child {
         Ok(Self { pid, pidfd, identity, origin, adopted: false, leftovers, barrier, has_no_launcher: false })
     }
 
-    /// Adopts a process that the previous wrapper started; `None` if it has exited, even if its PID was reused.
+    /// Continues with a child of this process from before an upgrade, which may have exited, or adopts a process that the previous wrapper
+    /// started; `None` if that has exited, even if its PID was reused.
     pub fn adopt(identity: Identity, origin: Origin) -> io::Result<Option<Self>> {
-        let Some((pid, pidfd)) = hold_same(&identity)? else { return Ok(None) };
+        Self::of_earlier(identity, origin, identity.is_child())
+    }
+
+    fn of_earlier(identity: Identity, origin: Origin, is_own: bool) -> io::Result<Option<Self>> {
+        // Nothing else reaps a child of this process, so that its PID is not reused.
+        let held = if is_own { Some(hold(identity.pid)?) } else { hold_same(&identity)? };
+        let Some((pid, pidfd)) = held else { return Ok(None) };
+        if is_own {
+            orphans::hold(identity.pid);
+        }
         let leftovers = LeftoverProcesses::of_earlier(identity, &origin);
         Ok(Some(Self {
             pid,
             pidfd,
             identity,
             origin,
-            adopted: true,
+            adopted: !is_own,
             leftovers,
             barrier: None,
             has_no_launcher: false,
@@ -124,6 +135,11 @@ impl Child {
         };
         report(runner.pid, &left, policy);
         leftovers.close();
+    }
+
+    /// Whether another process is its parent.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.adopted
     }
 
     pub fn pid(&self) -> u32 {
@@ -300,6 +316,23 @@ mod tests {
 
     use super::*;
 
+    /// It has exited while this process executed another program.
+    #[tokio::test]
+    async fn exit_status_of_own_zombie_is_known() {
+        let mut process = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        let identity = Identity::of(process.id()).unwrap();
+        while identity.is_alive().unwrap() {
+            std::thread::yield_now();
+        }
+        let mut child = Child::adopt(identity, Origin::default()).unwrap().unwrap();
+        assert!(!child.is_adopted());
+        child.exited().await;
+        assert_eq!(child.exit(Leftovers::Report).await, Exit::Code(3));
+        child.reap().await;
+        assert!(Child::adopt(identity, Origin::default()).unwrap().is_none());
+        assert!(process.wait().is_err(), "it was reaped before");
+    }
+
     /// Its parent reaps it at any moment after its exit.
     #[tokio::test]
     async fn exit_status_of_adopted_child_is_known() {
@@ -312,7 +345,8 @@ mod tests {
                 .spawn()
                 .unwrap();
             let identity = Identity::of(process.id()).unwrap();
-            let mut child = Child::adopt(identity, Origin::default()).unwrap().unwrap();
+            // As if the test were not the parent.
+            let mut child = Child::of_earlier(identity, Origin::default(), false).unwrap().unwrap();
             // `wait` closes its stdin, so that it exits.
             let parent = std::thread::spawn(move || process.wait().unwrap());
             child.exited().await;

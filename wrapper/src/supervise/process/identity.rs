@@ -61,6 +61,12 @@ impl Identity {
         boot_id().is_ok_and(|boot| boot == self.boot)
     }
 
+    /// Whether it is a child of this process. It may have exited, but was not reaped.
+    pub fn is_child(&self) -> bool {
+        let process = Process::of(self.pid).filter(|now| now.start_ticks == self.start_ticks);
+        self.is_of_this_boot() && process.is_some_and(|process| process.parent == std::process::id())
+    }
+
     /// Whether the process with this PID is this process, and is running.
     /// Fails if this cannot be read, for example because `/proc` is mounted with `hidepid`: the process may be running.
     pub fn is_alive(&self) -> io::Result<bool> {

@@ -58,12 +58,13 @@ impl Saved {
         let supervision = self.supervision.adopted(child.is_some(), Moment::now(), policy);
         let id = supervision.state.stop().map(|stop| stop.id.as_str());
         match (saved, &child) {
-            (Some(saved), Some(_)) => {
-                info!(
-                    { key::PID } = saved.pid(),
-                    { key::ID } = id,
+            (Some(saved), Some(child)) => {
+                let what = if child.is_adopted() {
                     "adopting the runner of the previous wrapper"
-                );
+                } else {
+                    "upgraded: supervising the same runner"
+                };
+                info!({ key::PID } = saved.pid(), { key::ID } = id, "{what}");
                 if !self.origin.command.is_empty() && self.origin.command != command.words() {
                     warn!(
                         { key::PID } = saved.pid(),
@@ -83,8 +84,11 @@ impl Saved {
         Ok(Found { supervision, child })
     }
 
-    /// Whether this process is a running runner. A child at the exec barrier exits or becomes the runner soon.
+    /// Whether this process is a running runner, or a child of this process. A child at the exec barrier exits or becomes the runner soon.
     async fn is_runner(&self, child: ChildInfo) -> io::Result<bool> {
+        if child.process.is_child() {
+            return Ok(true);
+        }
         let give_up = Instant::now() + BARRIER_LIMIT;
         while let Some(barrier) = self.barrier
             && child.process.is_alive()?
