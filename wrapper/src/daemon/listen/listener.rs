@@ -1,6 +1,10 @@
 //! A bound address, and the rules for binding.
 
-use std::{fmt, path::Path};
+use std::{
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
 use super::unix::{SocketAccess, UnixSocket};
 
@@ -16,6 +20,22 @@ impl Listener {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    /// Another descriptor of the socket.
+    pub(super) fn copy(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(socket) => socket.as_fd().try_clone_to_owned(),
+            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// Device and inode of the path of a unix socket that the wrapper created.
+    pub(super) fn created_file(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Unix(socket) => socket.created_file(),
             Self::Tcp(_) => None,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! `LISTEN_FDS` is the number of sockets, from descriptor 3 on, `LISTEN_PID` the PID of the receiver, and `LISTEN_FDNAMES` has the names.
 //! systemd manages their paths, owners and modes, and keeps them when the wrapper exits, so that clients wait while a wrapper is replaced.
+//!
+//! The wrapper passes [its own sockets](super::kept) in the same way at an upgrade.
 
 use std::{
     env, io,
@@ -15,12 +17,18 @@ use rustix::net::sockopt::socket_acceptconn;
 use thiserror::Error;
 use tracing::warn;
 
-use super::{Address, ListenError, Listener, Rules, UnixSocket};
+use super::{
+    Address, ListenError, Listener, Rules, UnixSocket,
+    kept::{self, KeptSocket},
+};
 use crate::supervise::log_key as key;
 
 /// The passed sockets that are not used yet.
 #[derive(Debug, Default)]
-pub struct InheritedSockets(Vec<(String, Socket)>);
+pub struct InheritedSockets(Vec<(KeptSocket, Socket)>);
+
+/// The scheme of the sockets of systemd.
+const SCHEME: &str = "fd://";
 
 #[derive(Debug)]
 enum Socket {
@@ -48,35 +56,48 @@ impl InheritedSockets {
         if !for_us {
             return Ok(Self::default());
         }
-        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut names = names.split(':').map(str::to_owned);
         let mut found = ListenFd::from_env();
-        let count = found.len();
-        let mut sockets = Vec::new();
-        for number in 1..=count {
-            let socket =
-                take(&mut found, number - 1).map_err(|source| PassedError { number, count, source })?;
-            sockets.push((names.next().unwrap_or_default(), socket));
-        }
-        Ok(Self(sockets))
+        let wanted = kept::from_env().unwrap_or_else(|| of_systemd(found.len()));
+        let count = wanted.len();
+        let sockets = wanted.into_iter().zip(1..).map(|(wanted, number)| {
+            let socket = take(&mut found, wanted.fd);
+            socket.map(|socket| (wanted, socket)).map_err(|source| PassedError { number, count, source })
+        });
+        sockets.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Takes the socket of the wrapper with this address, if it stayed open during an upgrade. Its path may have been removed since: then clients
+    /// need another socket.
+    pub(super) fn take_kept(
+        &mut self,
+        address: &Address,
+        rules: &Rules,
+    ) -> Option<Result<Listener, ListenError>> {
+        let source = address.to_string();
+        let at = self.0.iter().position(|(kept, _)| kept.source == source)?;
+        let (kept, socket) = self.0.remove(at);
+        let is_lost = matches!(address, Address::Unix(path) if !path.exists());
+        (!is_lost).then(|| socket.listen(rules, kept.file))
     }
 
     /// Takes the sockets with this name, or all if the name is empty. Call it within the runtime.
     pub(crate) fn take(&mut self, name: &str, rules: &Rules) -> Result<Vec<Listener>, ListenError> {
-        let is_meant = |(found, _): &mut (String, Socket)| name.is_empty() || found == name;
+        let is_meant = |(found, _): &mut (KeptSocket, Socket)| {
+            found.source.strip_prefix(SCHEME).is_some_and(|found| name.is_empty() || found == name)
+        };
         let taken: Vec<_> = self.0.extract_if(.., is_meant).collect();
         if taken.is_empty() {
             return Err(ListenError::NotPassed { name: name.to_owned() });
         }
-        taken.into_iter().map(|(_, socket)| socket.listen(rules)).collect()
+        taken.into_iter().map(|(_, socket)| socket.listen(rules, None)).collect()
     }
 }
 
 impl Drop for InheritedSockets {
     fn drop(&mut self) {
-        for (name, socket) in &self.0 {
+        for (kept, socket) in &self.0 {
             warn!(
-                { key::NAME } = name,
+                { key::NAME } = kept.source.strip_prefix(SCHEME).unwrap_or(&kept.source),
                 { key::SOCKET } = ?socket,
                 "systemd passed a socket that no --grpc-listen fd:// flag uses"
             );
@@ -85,13 +106,13 @@ impl Drop for InheritedSockets {
 }
 
 impl Socket {
-    fn listen(self, rules: &Rules) -> Result<Listener, ListenError> {
+    fn listen(self, rules: &Rules, file: Option<(u64, u64)>) -> Result<Listener, ListenError> {
         match self {
             Self::Unix(socket) => {
                 let path = path(&socket);
                 let io = io(Address::Unix(path.clone()));
                 let listener = tokio::net::UnixListener::from_std(socket).map_err(io)?;
-                Ok(Listener::Unix(UnixSocket::passed(listener, path)))
+                Ok(Listener::Unix(UnixSocket::passed(listener, path, file)))
             }
             Self::Tcp(socket) => {
                 let bound = socket.local_addr().map_err(io(Address::Tcp(String::new())))?;
@@ -106,7 +127,20 @@ impl Socket {
     }
 }
 
-fn take(found: &mut ListenFd, at: usize) -> io::Result<Socket> {
+/// The sockets that systemd has passed, with their names.
+fn of_systemd(count: usize) -> Vec<KeptSocket> {
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.split(':').chain(std::iter::repeat("")).take(count);
+    let sockets =
+        names.zip(FIRST..).map(|(name, fd)| KeptSocket { fd, source: format!("{SCHEME}{name}"), file: None });
+    sockets.collect()
+}
+
+/// The descriptor of the first passed socket.
+const FIRST: i32 = 3;
+
+fn take(found: &mut ListenFd, fd: i32) -> io::Result<Socket> {
+    let at = usize::try_from(fd - FIRST).map_err(io::Error::other)?;
     let socket = match found.take_unix_listener(at) {
         Ok(socket) => socket.map(Socket::Unix),
         Err(_) => found.take_tcp_listener(at)?.map(Socket::Tcp),

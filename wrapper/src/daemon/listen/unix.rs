@@ -5,9 +5,12 @@
 
 use std::{
     fs, io,
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
-        net::UnixListener as StdListener,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+            net::UnixListener as StdListener,
+        },
     },
     path::{Path, PathBuf},
 };
@@ -65,9 +68,13 @@ pub struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// A socket that systemd created and removes.
-    pub(super) fn passed(listener: UnixListener, path: PathBuf) -> Self {
-        Self { listener, path, file: None }
+    /// A socket that was passed to this process. Without a `file`, systemd created it and removes it.
+    pub(super) fn passed(listener: UnixListener, path: PathBuf, file: Option<(u64, u64)>) -> Self {
+        Self { listener, path, file }
+    }
+
+    pub(super) fn created_file(&self) -> Option<(u64, u64)> {
+        self.file
     }
 
     pub fn path(&self) -> &Path {
@@ -77,6 +84,12 @@ impl UnixSocket {
     /// The next connection.
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl AsFd for UnixSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 

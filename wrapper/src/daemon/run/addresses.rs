@@ -61,16 +61,16 @@ pub(super) async fn open(
     let mut grpc: Vec<_> = inherited.into_iter().map(|listener| future::ready(listener).boxed()).collect();
     for source in &settings.grpc_listen {
         if let Source::Address(address) = source {
-            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, health).await?);
+            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, &mut passed, health).await?);
         }
     }
-    // Sockets that are not used are closed, so that the runner does not inherit them.
-    drop(passed);
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
-        Some(http) => Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), health).await?),
+        Some(http) => Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), &mut passed, health).await?),
         None => None,
     };
+    // Sockets that are not used are closed, so that the runner does not inherit them.
+    drop(passed);
     Ok(Opened { state, grpc, http })
 }
 
@@ -101,9 +101,10 @@ async fn bind(
     flag: &'static str,
     address: &Address,
     rules: &Rules,
+    passed: &mut InheritedSockets,
     health: &watch::Sender<Health>,
 ) -> Result<Binding, RunError> {
-    match listen::bind(address, rules).await {
+    match listen::open_address(address, rules, passed).await {
         Ok(listener) => {
             log_bound(flag, address, &listener);
             Ok(future::ready(listener).boxed())
@@ -169,13 +170,17 @@ mod tests {
 
     use super::*;
 
+    fn none() -> InheritedSockets {
+        InheritedSockets::default()
+    }
+
     /// The clock is paused: it advances to the next attempt when no other task can run.
     #[tokio::test(start_paused = true)]
     async fn address_in_use_is_bound_later_and_missing_until_then() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Address = format!("tcp://{}", taken.local_addr().unwrap()).parse().unwrap();
         let (health, observed) = watch::channel(Health::default());
-        let mut binding = bind(GRPC_LISTEN, &address, &Rules::default(), &health).await.unwrap();
+        let mut binding = bind(GRPC_LISTEN, &address, &Rules::default(), &mut none(), &health).await.unwrap();
         let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
         assert!(missing().starts_with(&format!("{address}: in use by another process")), "{}", missing());
         tokio::select! {
@@ -194,12 +199,12 @@ mod tests {
         // An address for documentation, which no interface has.
         let address: Address = "tcp://192.0.2.7:7777".parse().unwrap();
         let allowed = Rules { beyond_loopback: true, ..Rules::default() };
-        assert!(bind(HTTP_LISTEN, &address, &allowed, &health).await.is_ok());
+        assert!(bind(HTTP_LISTEN, &address, &allowed, &mut none(), &health).await.is_ok());
         let reasons: Vec<_> = health.borrow().unbound.values().cloned().collect();
         assert_eq!(
             reasons,
             ["tcp://192.0.2.7:7777: no network interface of this host has the address 192.0.2.7:7777"]
         );
-        assert!(bind(HTTP_LISTEN, &address, &Rules::default(), &health).await.is_err());
+        assert!(bind(HTTP_LISTEN, &address, &Rules::default(), &mut none(), &health).await.is_err());
     }
 }
