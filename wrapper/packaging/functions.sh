@@ -19,51 +19,42 @@ property() {
     systemctl show --property="$2" --value "$1"
 }
 
-# Waits up to ten seconds until the unit is active with another main process.
-is_succeeded() {
-    tries=50
-    while [ "$tries" -gt 0 ]; do
-        now=$(property "$1" MainPID)
-        if [ "$now" != 0 ] && [ "$now" != "$2" ] && [ "$(property "$1" ActiveState)" = active ]; then
-            return 0
-        fi
-        tries=$((tries - 1))
-        sleep 0.2
-    done
-    return 1
+runs_program() {
+    [ "/proc/$1/exe" -ef "$PROGRAM" ]
 }
 
-# On SIGUSR1 a wrapper exits and keeps its runner running; systemd starts the next wrapper, which adopts the runner. This needs a unit that
-# systemd restarts (Restart=always) without killing the runner (KillMode=process), and that is not stopping.
-hand_over() {
+# On SIGUSR1 a wrapper executes the new binary. It stays the same process, and the parent of its runner.
+upgrade() {
     pid=$1 unit=$2
     [ "$(property "$unit" MainPID)" = "$pid" ] || return 0
-    if [ "/proc/$pid/exe" -ef "$PROGRAM" ]; then
+    if runs_program "$pid"; then
         return 0
     fi
-    if [ "$(property "$unit" KillMode)" != process ] || [ "$(property "$unit" Restart)" != always ]; then
-        echo "grit-wrapper: $unit keeps running the old binary until its next start (an upgrade in place needs KillMode=process and Restart=always)"
-        return 0
-    fi
-    # The last check: a wrapper that exits while its unit is stopping is not started again.
     if [ "$(property "$unit" ActiveState)" = deactivating ]; then
         echo "grit-wrapper: $unit is stopping; not upgraded in place"
         return 0
     fi
     kill -s USR1 "$pid" || return 0
-    if is_succeeded "$unit" "$pid"; then
+    tries=50
+    until runs_program "$pid" || [ "$tries" = 0 ]; do
+        tries=$((tries - 1))
+        sleep 0.2
+    done
+    # In this time a new binary exits that cannot read the state file, for example after a downgrade.
+    sleep 1
+    if runs_program "$pid"; then
         echo "grit-wrapper: $unit now runs the new binary; its runner was not stopped"
     else
-        echo "grit-wrapper: $unit has not restarted yet; its runner keeps running. Check: systemctl status $unit" >&2
+        echo "grit-wrapper: $unit does not run the new binary; its runner keeps running. Check: journalctl -u $unit" >&2
     fi
 }
 
-# After an installation or upgrade: running wrappers are replaced by the new binary, which adopts their runners.
-replace_running() {
+# After an installation or upgrade.
+upgrade_running() {
     systemctl daemon-reload
     for pid in $(processes); do
         unit=$(unit_of "$pid")
-        [ -z "$unit" ] || hand_over "$pid" "$unit"
+        [ -z "$unit" ] || upgrade "$pid" "$unit"
     done
 }
 

@@ -7,7 +7,7 @@ fn main() -> std::process::ExitCode {
             args::{Args, Command},
             commands,
         },
-        daemon::{logging, run},
+        daemon::{logging, run, signals},
         supervise::{log_key as key, process::exec_barrier},
     };
 
@@ -22,6 +22,8 @@ fn main() -> std::process::ExitCode {
     };
     match args.command {
         Command::Run(flags) => {
+            // First, so that the thread of the log does not take the signals.
+            signals::block();
             let log = logging::init(flags.log_level);
             let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();

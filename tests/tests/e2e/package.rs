@@ -84,7 +84,7 @@ fn rpm_contents_are_complete() {
         ])
     );
     let scripts = rpm(&["--scripts"]);
-    assert!(!scripts.contains('@') && scripts.contains("replace_running"), "{scripts}");
+    assert!(!scripts.contains('@') && scripts.contains("upgrade_running"), "{scripts}");
 }
 
 #[test]

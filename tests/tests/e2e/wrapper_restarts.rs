@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -154,25 +155,24 @@ fn upgraded_wrapper_under_load_loses_no_job() {
     replace(&built, &installed);
     let host = host(&lab, Some(installed.clone()));
     let runner = host.runner_pid();
+    let wrapper = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
+    ask(&host, &["status"]);
     let held = lab.queue().submit_held(1);
     let mut recovery = Vec::new();
     for _ in 0..upgrades {
         lab.queue().submit(4, Duration::from_millis(50));
-        let before = poll::until("a wrapper runs", LIMIT, || host.wrapper_pid().ok_or(()));
-        ask(&host, &["status"]);
         replace(&built, &installed);
-        kill_process(Pid::from_raw(before.cast_signed()).unwrap(), Signal::USR1).unwrap();
-        poll::until("the old wrapper ends", LIMIT, || {
-            match host.processes().iter().any(|process| process.pid == before) {
-                true => Err(()),
-                false => Ok(()),
-            }
-        });
         let started = Instant::now();
-        host.start_wrapper().unwrap();
+        kill_process(Pid::from_raw(wrapper.cast_signed()).unwrap(), Signal::USR1).unwrap();
+        let inode = |path: &Path| fs::metadata(path).map(|file| file.ino()).ok();
+        poll::until("the new binary runs", LIMIT, || {
+            let running = inode(Path::new(&format!("/proc/{wrapper}/exe")));
+            if running == inode(&installed) { Ok(()) } else { Err(running) }
+        });
         let status = ask(&host, &["status"]);
         recovery.push(started.elapsed());
         assert_eq!(status["pid"].as_u64(), runner.map(u64::from), "{status}");
+        assert_eq!(host.wrapper_pid(), Some(wrapper));
     }
     assert_recovery(recovery);
     lab.queue().release(&held);

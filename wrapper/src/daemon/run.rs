@@ -3,7 +3,9 @@
 mod addresses;
 mod error;
 
-use std::{env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet, env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use futures::stream::FuturesUnordered;
 use tokio::{
@@ -25,14 +27,15 @@ use super::{
     grpc::{self, Authorizer, Services, Upstream, WrapperV1},
     health::{Health, Level, Prober},
     http::HttpServer,
-    listen::{InheritedSockets, Listener},
+    listen::{InheritedSockets, KeptSockets, Listener},
     settings::Settings,
-    signals::Signals,
+    signals::{self, Signals},
     systemd::Notifier,
     tasks::{TaskFailed, Tasks},
+    upgrade::Upgrade,
 };
 use crate::supervise::{
-    End, Handle, Outcome, Task,
+    End, Handle, Task,
     journal::Journal,
     log_key as key,
     process::{CommandLine, Spawner, cgroup, orphans},
@@ -46,7 +49,8 @@ pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
     let passed = InheritedSockets::from_env()?;
     // One thread is enough for a few messages a minute, and costs the least memory.
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Prepare)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().on_thread_start(signals::block).build();
+    let runtime = runtime.map_err(RunError::Prepare)?;
     let result = runtime.block_on(supervise(settings, passed));
     // Calls that hang in a file system or in the name service are not waited for.
     runtime.shutdown_background();
@@ -57,7 +61,9 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     let command = CommandLine::new(settings.command.clone(), env::var_os("PATH"))?;
     let process = OwnProcess::prepare()?;
     let (publish_health, health) = watch::channel(Health::default());
-    let opened = addresses::open(settings, passed, &publish_health).await?;
+    let kept = Arc::new(KeptSockets::default());
+    let opened = addresses::open(settings, passed, &kept, &publish_health).await?;
+    let upgrade = Upgrade::new(Arc::downgrade(&kept)).map_err(RunError::Prepare)?;
 
     let counters = Arc::new(Counters::default());
     let (task, supervisor) = prepare_supervisor(settings, &command, opened.state, &counters).await?;
@@ -70,28 +76,22 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     let mut tasks = Tasks::default();
     // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
     let ready_when = if is_adopted { Level::None } else { settings.ready_when };
-    process.start(&mut tasks, &control, &supervisor, settings.drain_timeout, ready_when);
+    process.start(&mut tasks, &control, &supervisor, upgrade, (settings.drain_timeout, ready_when));
     probe(&mut tasks, &prober, &supervisor, publish_health);
     boot(&supervisor).await;
     serve_http(&mut tasks, settings, &control, &counters, opened.http);
     let stop_serving = CancellationToken::new();
     serve_grpc(&mut tasks, settings, control, counters, opened.grpc, stop_serving.clone());
 
-    match outcome(supervision, &mut tasks).await? {
-        Outcome::Ended(end) => leave(&end, tasks, &stop_serving).await,
-        // The next wrapper sends the callbacks, and takes over the sockets.
-        Outcome::Detached => {
-            tasks.end_of(NOTIFIER).await?;
-            info!("wrapper exiting; the runner keeps running");
-            Ok(0)
-        }
-    }
+    let end = end(supervision, &mut tasks).await?;
+    leave(&end, tasks, kept, &stop_serving).await
 }
 
 /// What concerns the wrapper's own process: its children, its signals, and systemd.
 struct OwnProcess {
     child_ended: Signal,
     _file_size: Signal,
+    earlier_children: BTreeSet<u32>,
     signals: Signals,
     notifier: Option<Notifier>,
 }
@@ -107,9 +107,10 @@ impl OwnProcess {
         if let Err(error) = orphans::adopt() {
             warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
         }
+        let earlier_children = orphans::of_earlier_program();
         let signals = Signals::new().map_err(RunError::Prepare)?;
         let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
-        Ok(Self { child_ended, _file_size, signals, notifier })
+        Ok(Self { child_ended, _file_size, earlier_children, signals, notifier })
     }
 
     fn start(
@@ -117,11 +118,11 @@ impl OwnProcess {
         tasks: &mut Tasks,
         control: &Control,
         supervisor: &Handle,
-        drain_timeout: Option<Duration>,
-        ready_when: Level,
+        upgrade: Upgrade,
+        (drain_timeout, ready_when): (Option<Duration>, Level),
     ) {
-        tasks.spawn(SIGNALS, self.signals.forward(supervisor.clone(), drain_timeout));
-        tasks.spawn(ORPHANS, orphans::collect(self.child_ended));
+        tasks.spawn(SIGNALS, self.signals.forward(supervisor.clone(), drain_timeout, upgrade));
+        tasks.spawn(ORPHANS, orphans::collect(self.child_ended, self.earlier_children));
         if let Some(notifier) = self.notifier {
             tasks.spawn(NOTIFIER, notifier.run(control.clone(), supervisor.clone(), ready_when));
         }
@@ -213,19 +214,25 @@ fn serve_grpc(
 }
 
 /// Waits for the end of the supervisor, or for the failure of another task.
-async fn outcome(supervision: JoinHandle<Outcome>, tasks: &mut Tasks) -> Result<Outcome, TaskFailed> {
+async fn end(supervision: JoinHandle<End>, tasks: &mut Tasks) -> Result<End, TaskFailed> {
     tokio::select! {
         biased;
         // This comes first, because the prober and the notifier end with the supervisor.
-        outcome = supervision => outcome.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
+        end = supervision => end.map_err(|error| TaskFailed::new(SUPERVISOR, error)),
         failed = tasks.failed() => Err(failed),
     }
 }
 
 /// Ends the servers after the end of the runner, and returns the exit code.
-async fn leave(end: &End, mut tasks: Tasks, stop_serving: &CancellationToken) -> Result<u8, RunError> {
+async fn leave(
+    end: &End,
+    mut tasks: Tasks,
+    kept: Arc<KeptSockets>,
+    stop_serving: &CancellationToken,
+) -> Result<u8, RunError> {
     // The notifier reports the end of the runner, and then has nothing to watch.
     tasks.end_of(NOTIFIER).await?;
+    drop(kept);
     stop_serving.cancel();
     if let Err(error) = tasks.end_of(GRPC).await {
         error!({ key::ERROR } = %error, "gRPC server failed");

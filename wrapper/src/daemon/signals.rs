@@ -5,25 +5,37 @@
 //! | SIGQUIT | drain, then exit | no effect |
 //! | SIGTERM, SIGINT | drain, then exit | stop forcefully |
 //! | SIGHUP | forward to the runner | forward to the runner |
-//! | SIGUSR1 | exit immediately and keep the runner running, for the next wrapper | |
+//! | SIGUSR1 | [upgrade](super::upgrade): execute the new binary | the same |
 //!
 //! SIGTERM and SIGINT are repeated only after one of these two. A signal within [`DUPLICATE_WINDOW`] after the first one does not count as repeated:
 //! service managers and shells sometimes send the same signal twice.
 
 use std::{io, sync::Arc, time::Duration};
 
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{error, info};
 
-use super::{access::Requester, audit::Change};
+use super::{
+    access::Requester,
+    audit::Change,
+    logging,
+    upgrade::{Upgrade, UpgradeError},
+};
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 
 /// Two signals within this time count as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
+
+/// After this time a signal that came before [`block`] is known here.
+const DELIVERY_TIME: Duration = Duration::from_millis(10);
+
+/// The signal that requests an upgrade.
+const UPGRADE: &str = "SIGUSR1";
 
 /// Delay before a retry while the supervisor's queue is full.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -35,45 +47,122 @@ pub(crate) struct Signals {
     interrupt: Signal,
     quit: Signal,
     hangup: Signal,
-    detach: Signal,
+    upgrade: Signal,
+}
+
+/// A received signal.
+#[derive(Clone, Copy, Debug)]
+enum Received {
+    Stop { name: &'static str, escalates: bool },
+    Reload,
+    Upgrade,
+}
+
+/// Holds these signals back from this thread, and from the threads and the program that follow it. They are delivered after [`unblock`].
+pub fn block() {
+    // It fails for an invalid argument only.
+    let _valid = ours().thread_block();
+}
+
+fn unblock() {
+    let _valid = ours().thread_unblock();
+}
+
+fn ours() -> SigSet {
+    [Number::SIGTERM, Number::SIGINT, Number::SIGQUIT, Number::SIGHUP, Number::SIGUSR1].into_iter().collect()
 }
 
 impl Signals {
+    /// Handles the signals, also those that came [while they were blocked](block).
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
+        let signals = Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             hangup: signal(SignalKind::hangup())?,
-            detach: signal(SignalKind::user_defined1())?,
-        })
+            upgrade: signal(SignalKind::user_defined1())?,
+        };
+        unblock();
+        Ok(signals)
     }
 
     /// Converts signals into requests; never returns. A drain started by a signal becomes forceful after `drain_timeout`.
-    pub(crate) async fn forward(mut self, supervisor: Handle, drain_timeout: Option<Duration>) {
+    pub(crate) async fn forward(
+        mut self,
+        supervisor: Handle,
+        drain_timeout: Option<Duration>,
+        upgrade: Upgrade,
+    ) {
         let mut state = SignalState::new(supervisor, drain_timeout);
         loop {
-            let (name, escalates) = tokio::select! {
-                _ = self.terminate.recv() => ("SIGTERM", true),
-                _ = self.interrupt.recv() => ("SIGINT", true),
-                _ = self.quit.recv() => ("SIGQUIT", false),
-                _ = self.hangup.recv() => {
-                    info!({ key::SIGNAL } = "SIGHUP", "signal received: forwarding it to the runner");
-                    report("SIGHUP", Change::of("reload"), accepted(|| state.supervisor.reload()).await);
-                    continue;
+            match self.next().await {
+                Received::Stop { name, escalates } => state.received(name, escalates).await,
+                Received::Reload => state.reload().await,
+                Received::Upgrade => {
+                    info!({ key::SIGNAL } = UPGRADE, "signal received: executing the new binary");
+                    self.upgrade(&upgrade, &mut state).await;
                 }
-                _ = self.detach.recv() => {
-                    info!(
-                        { key::SIGNAL } = "SIGUSR1",
-                        "signal received: exiting; the runner keeps running for the next wrapper"
-                    );
-                    report("SIGUSR1", Change::of("detach"), accepted(|| state.supervisor.detach()).await);
-                    continue;
-                }
-            };
-            state.received(name, escalates).await;
+            }
         }
     }
+
+    async fn next(&mut self) -> Received {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Received::Stop { name: "SIGTERM", escalates: true },
+            _ = self.interrupt.recv() => Received::Stop { name: "SIGINT", escalates: true },
+            _ = self.quit.recv() => Received::Stop { name: "SIGQUIT", escalates: false },
+            _ = self.hangup.recv() => Received::Reload,
+            _ = self.upgrade.recv() => Received::Upgrade,
+        }
+    }
+
+    /// Executes the new binary. Returns only if that fails.
+    async fn upgrade(&mut self, upgrade: &Upgrade, state: &mut SignalState) {
+        if let Err(error) = upgrade.check().await {
+            return not_upgraded(error);
+        }
+        loop {
+            let paused = match accepted(|| state.supervisor.pause()).await {
+                Ok(paused) => paused,
+                Err(error) => return ignored(UPGRADE, &error),
+            };
+            // From now on, signals are for the new program. Those that came before are handled first.
+            let blocked = Blocked::new();
+            let Ok(earlier) = timeout(DELIVERY_TIME, self.next()).await else {
+                Change::of("upgrade").log(Requester::Signal(UPGRADE));
+                logging::written().await;
+                return not_upgraded(upgrade.exec());
+            };
+            drop((blocked, paused));
+            match earlier {
+                Received::Stop { name, escalates } => state.received(name, escalates).await,
+                Received::Reload => state.reload().await,
+                Received::Upgrade => {}
+            }
+        }
+    }
+}
+
+/// Blocks the signals while it exists.
+struct Blocked;
+
+impl Blocked {
+    fn new() -> Self {
+        block();
+        Self
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        unblock();
+    }
+}
+
+fn not_upgraded(error: UpgradeError) {
+    let error = format!("{:#}", anyhow::Error::new(error));
+    error!({ key::ERROR } = error, { key::SIGNAL } = UPGRADE, "not upgraded");
 }
 
 /// The signals received so far.
@@ -90,6 +179,11 @@ struct SignalState {
 impl SignalState {
     fn new(supervisor: Handle, drain_timeout: Option<Duration>) -> Self {
         Self { supervisor, drain_timeout, is_draining: false, terminated: None }
+    }
+
+    async fn reload(&self) {
+        info!({ key::SIGNAL } = "SIGHUP", "signal received: forwarding it to the runner");
+        report("SIGHUP", Change::of("reload"), accepted(|| self.supervisor.reload()).await);
     }
 
     async fn received(&mut self, name: &'static str, escalates: bool) {
@@ -123,9 +217,9 @@ impl SignalState {
 }
 
 /// Retries while the supervisor's queue is full, because a signal is not sent again.
-async fn accepted<F>(ask: impl Fn() -> F) -> Result<Answer, HandleError>
+async fn accepted<T, F>(ask: impl Fn() -> F) -> Result<T, HandleError>
 where
-    F: Future<Output = Result<Answer, HandleError>>,
+    F: Future<Output = Result<T, HandleError>>,
 {
     loop {
         match ask().await {
@@ -148,10 +242,14 @@ fn report(signal: &'static str, change: Change<'_>, result: Result<Answer, Handl
             true
         }
         Err(error) => {
-            error!({ key::ERROR } = %error, { key::SIGNAL } = signal, "signal ignored");
+            ignored(signal, &error);
             false
         }
     }
+}
+
+fn ignored(signal: &'static str, error: &HandleError) {
+    error!({ key::ERROR } = %error, { key::SIGNAL } = signal, "signal ignored");
 }
 
 #[cfg(test)]
@@ -180,7 +278,7 @@ mod tests {
             }
         }
         let mut first = Box::pin(state.received("SIGTERM", true));
-        let result = tokio::time::timeout(2 * DUPLICATE_WINDOW, first.as_mut()).await;
+        let result = timeout(2 * DUPLICATE_WINDOW, first.as_mut()).await;
         assert!(result.is_err(), "the signal was lost");
         let ended = tokio::spawn(task.run());
         first.await;

@@ -6,15 +6,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::core::{Answer, ChildInfo, Event, Observation, Refusal, Stop, StopId, Supervision};
 
 /// Where the answer to a request goes.
-pub(super) type Reply = oneshot::Sender<Result<Answer, Refusal>>;
+pub(super) type Reply<T = Answer> = oneshot::Sender<Result<T, Refusal>>;
+
+/// While it exists, the supervisor does nothing, and the state file is up to date.
+#[derive(Debug)]
+pub struct Paused {
+    pub(super) _until_dropped: oneshot::Sender<()>,
+}
 
 /// A message to the task of the supervisor.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "almost every command is an event")]
 pub(super) enum Command {
     Event(Event, Reply),
-    /// End the task, and leave the child running for the next wrapper.
-    Detach(Reply),
+    /// Save the state, and do nothing until the value in the reply is dropped.
+    Pause(Reply<Paused>),
     /// Show that the task works.
     Ping(oneshot::Sender<()>),
 }
@@ -96,10 +102,10 @@ impl Handle {
         self.send(|reply| Command::Event(Event::Leave(stop), reply)).await
     }
 
-    /// Ends the supervisor's task, and leaves the child running. The next wrapper adopts it.
-    /// Rejected without a state file.
-    pub async fn detach(&self) -> Result<Answer, HandleError> {
-        self.send(Command::Detach).await
+    /// Saves the state and pauses the supervisor, so that another program can continue in this process.
+    /// Rejected without a state file, and while the wrapper is shutting down.
+    pub async fn pause(&self) -> Result<Paused, HandleError> {
+        self.send(Command::Pause).await
     }
 
     /// Returns when the supervisor's task has answered. Waits while the queue is full.
@@ -109,7 +115,7 @@ impl Handle {
         answer.await.map_err(|_| HandleError::Ended)
     }
 
-    async fn send(&self, command: impl FnOnce(Reply) -> Command) -> Result<Answer, HandleError> {
+    async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, HandleError> {
         let (reply, answer) = oneshot::channel();
         self.commands.try_send(command(reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => HandleError::Busy,

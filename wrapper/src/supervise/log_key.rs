@@ -1,6 +1,6 @@
 //! Keys of the fields in the wrapper's log. A value has the same key in every log line.
 
-/// Requested change: `drain`, `cancel`, `start`, `reload`, `detach`.
+/// Requested change: `drain`, `cancel`, `start`, `reload`, `upgrade`.
 pub const ACTION: &str = "action";
 /// Configured listen address.
 pub const ADDRESS: &str = "address";

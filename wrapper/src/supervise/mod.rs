@@ -24,7 +24,7 @@ mod task_tests;
 
 pub use self::{
     core::*,
-    handle::{Handle, HandleError},
+    handle::{Handle, HandleError, Paused},
     surroundings::{Completion, Surroundings},
-    task::{Outcome, Task},
+    task::Task,
 };

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, error, info, warn};
@@ -13,7 +13,7 @@ use super::{
         Answer, Callback, ChildInfo, Context, Effect, End, Event, LogEvidence, Moment, Observation, Policy,
         Refusal, State, Step, StopId, Supervision,
     },
-    handle::{Command, Handle},
+    handle::{Command, Handle, Paused, Reply},
     journal::{Journal, LastLines},
     process::{Child, Program, Signal, Spawner},
     record::{Found, Record, Recorder, Saved},
@@ -29,14 +29,6 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
 const CALLBACK_WAIT: Duration = Duration::from_secs(25);
-
-/// How the supervisor's task ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Ended(End),
-    /// The child is running, and the next wrapper adopts it.
-    Detached,
-}
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
 pub struct Task {
@@ -117,10 +109,10 @@ impl Task {
         self
     }
 
-    /// Runs until the child has ended for the wrapper's shutdown, or until the task is detached from it.
+    /// Runs until the child has ended for the wrapper's shutdown.
     ///
     /// Dropping this future does not stop the child.
-    pub async fn run(mut self) -> Outcome {
+    pub async fn run(mut self) -> End {
         if self.is_restored {
             self.save();
             for callback in self.unfinished_callbacks() {
@@ -135,13 +127,8 @@ impl Task {
                 },
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
-                Wake::Command(Command::Detach(reply)) => {
-                    let ready = self.prepare_detach();
-                    let is_ready = ready.is_ok();
-                    let _gone = reply.send(ready.map(|()| Answer::Done));
-                    if is_ready {
-                        return Outcome::Detached;
-                    }
+                Wake::Command(Command::Pause(reply)) => {
+                    self.pause(reply).await;
                     continue;
                 }
                 Wake::Command(Command::Ping(reply)) => {
@@ -163,7 +150,7 @@ impl Task {
                 let end = end.clone();
                 self.finish_callbacks().await;
                 self.leave_record();
-                return Outcome::Ended(end);
+                return end;
             }
         }
     }
@@ -420,25 +407,15 @@ impl Task {
         self.save();
     }
 
-    /// Whether this wrapper can exit and leave the runner to another one.
-    fn may_detach(&self) -> Result<(), Refusal> {
-        // A stopping service starts no next wrapper, and the end of this one would be the end of the stop.
-        if self.supervision.leaving {
-            return Err(Refusal::Leaving);
-        }
-        if std::process::id() == 1 {
-            return Err(Refusal::FirstProcess);
-        }
-        if !self.recorder.has_file() {
-            return Err(Refusal::NoStateFile);
-        }
-        Ok(())
-    }
-
-    /// Ensures that the state file is up to date: the next wrapper reads nothing else.
-    fn prepare_detach(&mut self) -> Result<(), Refusal> {
-        self.may_detach()?;
-        self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved)
+    /// Prepares an upgrade, and waits until it has failed: otherwise the new program continues from the state file.
+    async fn pause(&mut self, reply: Reply<Paused>) {
+        let (paused, failed) = oneshot::channel();
+        let ready = match self.recorder.has_file() {
+            true => self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved),
+            false => Err(Refusal::NoStateFile),
+        };
+        let _gone = reply.send(ready.map(|()| Paused { _until_dropped: paused }));
+        let _dropped = failed.await;
     }
 
     /// A failed write is repeated later.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{
-    End, Outcome, Policy, Task,
+    End, Policy, Task,
     process::{CommandLine, Exit, Spawner},
 };
 
@@ -25,6 +25,6 @@ async fn child_exit_is_seen_without_handles() {
     let supervision = tokio::spawn(task.run());
     supervisor.boot().await.unwrap();
     drop(supervisor);
-    let outcome = timeout(LONG, supervision).await.unwrap().unwrap();
-    assert!(matches!(outcome, Outcome::Ended(End::Exited { exit: Exit::Code(7), .. })), "{outcome:?}");
+    let end = timeout(LONG, supervision).await.unwrap().unwrap();
+    assert!(matches!(end, End::Exited { exit: Exit::Code(7), .. }), "{end:?}");
 }

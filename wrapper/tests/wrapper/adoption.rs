@@ -1,4 +1,4 @@
-//! Adoption after a wrapper was killed or replaced: the runner, the drain request and the callback continue.
+//! Adoption after a wrapper was killed: the runner, the drain request and the callback continue.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
 
@@ -177,18 +177,9 @@ async fn shutdown_of_killed_wrapper_is_finished_by_next_one() {
     assert_eq!(runners(third.folder.path()).len(), 1);
 }
 
+/// The new program would not know of the runner.
 #[tokio::test]
-async fn sigusr1_leaves_runner_for_next_wrapper() {
-    let mut first = ready(&[]).await;
-    let runner = first.child_pid();
-    first.signal(Signal::USR1);
-    assert_eq!(first.ended().await.code(), Some(0));
-    assert!(is_alive(runner));
-    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!(status.pid, Some(runner));
-
-    // Without a state file the runner would be orphaned.
+async fn upgrade_without_state_file_is_refused() {
     let tcp = ["--grpc-listen=tcp://127.0.0.1:0"];
     let without = Start::new().without_socket().flags(&tcp).env("RUNTIME_DIRECTORY", "").child(&[]);
     without.child_ready().await;

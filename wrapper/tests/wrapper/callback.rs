@@ -22,7 +22,10 @@ use tokio::{
 };
 use tonic::Code;
 
-use crate::support::{Start, Wrapper, eventually, kill_group};
+use crate::{
+    support::{Start, Wrapper, eventually, kill_group},
+    upgrade::upgrade,
+};
 
 /// An HTTP server that records the heads of all requests, and responds with its list of statuses in order, repeating the last one.
 pub(crate) struct Hook {
@@ -159,15 +162,12 @@ async fn empty_method_is_get_and_equal_callbacks_are_merged() {
 #[tokio::test]
 async fn callback_with_other_headers_replaces_the_earlier_one() {
     let hook = Hook::new(&["200 OK"]).await;
-    let mut wrapper = ready(&[&hook], &["--ignore-quit"]).await;
+    let wrapper = ready(&[&hook], &["--ignore-quit"]).await;
     let runner = wrapper.child_pid();
     for pipeline in 0..20 {
         // The upgrade is in the middle of the requests.
         if pipeline == 10 {
-            wrapper.signal(Signal::USR1);
-            wrapper.ended().await;
-            wrapper =
-                Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).allow(&[&hook]).child(&[]);
+            upgrade(&wrapper).await;
         }
         let headers = [("Job-Token", format!("s3cret-{pipeline}"))];
         let headers = headers.each_ref().map(|(name, token)| (*name, token.as_str()));

@@ -291,8 +291,8 @@ async fn wait_shows_progress_in_one_terminal_line() {
     runner.says("/debug/jobs/list", 200, last);
     terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script; waited ").await;
 
-    // The wrapper is replaced during the wait, and the wait continues.
-    wrapper.signal(rustix::process::Signal::USR1);
+    // The wrapper is killed during the wait, and the wait continues.
+    wrapper.signal(rustix::process::Signal::KILL);
     terminal.shows("\r\u{1b}[Kis in an unknown state: the wrapper does not respond").await;
     assert_eq!(terminal.process.try_wait().unwrap(), None);
     wrapper.ended().await;

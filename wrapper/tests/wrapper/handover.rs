@@ -230,26 +230,3 @@ async fn unrelated_process_with_reused_pid_is_not_signalled() {
     unrelated.kill().unwrap();
     unrelated.wait().unwrap();
 }
-
-/// As if the package is upgraded during a deployment.
-#[tokio::test]
-async fn drain_continues_after_wrapper_upgrade() {
-    let hook = Hook::new(&["200 OK"]).await;
-    // Longer than the upgrade on a busy machine.
-    let habits = ["--jobs-take", "6000"];
-    let mut first = ready_with(&[&hook], &habits).await;
-    let runner = first.child_pid();
-    let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
-    first.client().await.graceful_with(Some(callback)).await.unwrap();
-    first.recorded("ready QUIT").await;
-    first.signal(Signal::USR1);
-    assert_eq!(first.ended().await.code(), Some(0));
-    assert!(is_alive(runner));
-    let second = start_with(first.into_folder(), &[&hook], &habits);
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!((status.state(), status.pid), (State::Draining, Some(runner)));
-    assert_eq!(hook.heads(), [""; 0], "called before the runner has ended");
-    second.client().await.becomes(Status::Stopped).await;
-    hook.called(1).await;
-    assert_eq!(second.record().matches("ready").count(), 1, "{}", second.record());
-}

@@ -367,9 +367,9 @@ async fn orphan_zombies_are_reaped_by_wrapper_as_pid_1() {
     .await;
 }
 
-/// The kernel kills all processes of a PID namespace with its process 1.
+/// The kernel kills all processes of a PID namespace with its process 1, which an upgrade does not end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigusr1_to_wrapper_as_pid_1_is_refused() {
+async fn wrapper_as_pid_1_is_upgraded() {
     if !is_root() {
         not_covered("a wrapper that is process 1", "only root may make a namespace of processes here");
         return;
@@ -383,7 +383,7 @@ async fn sigusr1_to_wrapper_as_pid_1_is_refused() {
     let parent = wrapper.pid();
     let first = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     kill_process(pid(first.trim().parse().unwrap()), Signal::USR1).unwrap();
-    wrapper.logged("the wrapper is process 1 of its PID namespace").await;
+    wrapper.logged("upgraded: supervising the same runner").await;
     assert_eq!(wrapper.client().await.status().await.0, Status::Running);
 }
 
@@ -391,13 +391,13 @@ async fn sigusr1_to_wrapper_as_pid_1_is_refused() {
 async fn adoption_with_different_command_warns() {
     let mut wrapper = start(Start::new(), None, &[], &[]);
     wrapper.child_ready().await;
-    wrapper.signal(Signal::USR1);
+    wrapper.signal(Signal::KILL);
     wrapper.ended().await;
     let mut wrapper = start(Start::again(wrapper.into_folder()), None, &[], &[]);
     wrapper.logged("adopting the runner").await;
     let warning = "keeps running with the command of the previous wrapper";
     assert!(!wrapper.read("log").contains(warning), "it is the same command");
-    wrapper.signal(Signal::USR1);
+    wrapper.signal(Signal::KILL);
     wrapper.ended().await;
     let wrapper = start(Start::again(wrapper.into_folder()), None, &[], &["--code", "1"]);
     wrapper.logged(warning).await;

@@ -41,5 +41,6 @@ mod state_file;
 mod stop_races;
 mod support;
 mod systemd;
+mod upgrade;
 mod web;
 mod wrapper_v1;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     health_levels::{CONFIG, watched_with},
     support::{Start, Wrapper, eventually, pid},
+    upgrade::upgrade,
     web::{ask, ready_at},
 };
 
@@ -136,10 +137,10 @@ async fn timed_out_wait_reports_state_and_drain_continues() {
 async fn drain_wait_reports_its_drain_after_a_start_by_another_client() {
     let flags = ["--start-grace=0s"];
     let habits = ["--ignore-quit", "--term-takes", "10"];
-    let mut first = Start::new().flags(&flags).child(&habits);
-    first.client().await.becomes(Status::Running).await;
-    first.child_ready().await;
-    let address = format!("unix://{}", first.path("w.sock").display());
+    let wrapper = Start::new().flags(&flags).child(&habits);
+    wrapper.client().await.becomes(Status::Running).await;
+    wrapper.child_ready().await;
+    let address = format!("unix://{}", wrapper.path("w.sock").display());
     let mut waiting = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
         .args(["drain", "--id", "deploy-7", "--wait", "--json"])
         .env("GRIT_WRAPPER_ADDRESS", &address)
@@ -153,17 +154,15 @@ async fn drain_wait_reports_its_drain_after_a_start_by_another_client() {
     output.read_line(&mut response).unwrap();
     assert!(response.contains("deploy-7"), "{response}");
     kill_process(pid(waiting.id()), Signal::STOP).unwrap();
-    first.signal(Signal::USR1);
-    first.ended().await;
-    let second = Start::again(first.into_folder()).flags(&flags).child(&habits);
-    second.client().await.forceful().await;
-    second.client().await.becomes(Status::Stopped).await;
-    json(&operator(&second, &["start", "--json"]));
+    upgrade(&wrapper).await;
+    wrapper.client().await.forceful().await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    json(&operator(&wrapper, &["start", "--json"]));
     kill_process(pid(waiting.id()), Signal::CONT).unwrap();
 
     let status = eventually("the command ends", async || waiting.try_wait().unwrap().ok_or("waits")).await;
     let errors = stderr(&waiting.wait_with_output().unwrap());
-    // Another client aborted the jobs. The exit status of an adopted runner can be unknown.
+    // Another client aborted the jobs.
     assert_eq!(status.code(), Some(4), "{errors}");
     assert!(errors.contains("the drain was not clean") && !errors.contains("cancelled"), "{errors}");
 }

@@ -45,9 +45,9 @@ async fn second_sigterm_terminates_third_is_not_forwarded() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
-/// An upgrade beside `systemctl stop`: the service manager would start no next wrapper, and count the service as stopped.
+/// An upgrade beside `systemctl stop`: the new program would not exit after the drain.
 #[tokio::test]
-async fn sigusr1_after_sigterm_does_not_end_the_wrapper() {
+async fn upgrade_after_sigterm_is_refused() {
     let mut wrapper = ready(&[], &["--ignore-quit", "--code", "5"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.recorded("ready QUIT").await;

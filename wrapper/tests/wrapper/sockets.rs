@@ -187,7 +187,7 @@ async fn environment_variables_set_flags() {
 const ACTIVATE: &str = "systemd-socket-activate";
 
 /// Started by the first client, with sockets that `systemd-socket-activate` created.
-fn activated(flags: &[&str], listen: &[&str]) -> Wrapper {
+pub(crate) fn activated(flags: &[&str], listen: &[&str]) -> Wrapper {
     let found = std::process::Command::new(ACTIVATE).arg("--version").output();
     assert!(found.is_ok(), "{ACTIVATE} is not on PATH: install Debian's package `systemd`");
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// The sockets of a process, from its file descriptors.
-fn socket_inodes(process: u32) -> Vec<String> {
+pub(crate) fn socket_inodes(process: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
     let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     targets

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::{
     adoption::{ready, runners},
     support::{Start, UNRELATED_USER, Wrapper, eventually, is_root},
+    upgrade::upgrade,
 };
 
 /// A killed wrapper whose runner is still draining, with a modified state file.
@@ -186,10 +187,10 @@ async fn unwritable_state_file_prevents_neither_start_nor_drain() {
     assert_eq!(second.client().await.status().await.0, Status::InShutdown, "the drain was lost");
 }
 
-/// The next wrapper would not know of the drain.
+/// The new program would not know of the drain.
 #[tokio::test]
-async fn sigusr1_with_unwritable_state_file_keeps_wrapper() {
-    let mut wrapper = Start::new().flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
+async fn upgrade_with_unwritable_state_file_is_refused() {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&["--ignore-quit"]);
     wrapper.recorded("ready").await;
     let in_the_way = wrapper.path("w.sock.state.new");
     fs::create_dir(&in_the_way).unwrap();
@@ -198,15 +199,13 @@ async fn sigusr1_with_unwritable_state_file_keeps_wrapper() {
     wrapper.signal(Signal::USR1);
     eventually("the reason", async || {
         let log = wrapper.read("log");
-        if log.contains("the next wrapper would not learn of the latest changes") { Ok(()) } else { Err(log) }
+        if log.contains("the new binary would not learn of the latest changes") { Ok(()) } else { Err(log) }
     })
     .await;
     assert_eq!(wrapper.client().await.status().await.0, Status::InShutdown);
     fs::remove_dir(&in_the_way).unwrap();
-    wrapper.signal(Signal::USR1);
-    assert_eq!(wrapper.ended().await.code(), Some(0));
-    let next = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    assert_eq!(next.client().await.status().await.0, Status::InShutdown, "the drain was lost");
+    upgrade(&wrapper).await;
+    assert_eq!(wrapper.client().await.status().await.0, Status::InShutdown, "the drain was lost");
 }
 
 /// Two units of which one is a copy: their sockets differ, but their state file is the same.

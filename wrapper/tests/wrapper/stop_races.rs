@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    End, Mode, Outcome, Policy, State, Stop, Task,
+    End, Mode, Policy, State, Stop, Task,
     process::{CommandLine, Spawner},
 };
 
@@ -49,7 +49,7 @@ async fn rounds(worker: usize, rounds: usize) {
         // The status does not change after that.
         supervisor.leave(Stop::new("test", Mode::Graceful)).await.unwrap();
         let end = task.await.unwrap();
-        assert!(matches!(end, Outcome::Ended(End::Exited { .. })), "{end:?}");
+        assert!(matches!(end, End::Exited { .. }), "{end:?}");
         assert!(matches!(supervisor.now().state, State::Exited { .. }));
     }
 }

@@ -67,13 +67,21 @@ pub(crate) struct Start {
     env: Vec<(String, String)>,
     listen: bool,
     through: Vec<String>,
+    program: PathBuf,
     stderr: Option<OwnedFd>,
 }
 
 impl Start {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { folder, flags: Vec::new(), env: Vec::new(), listen: true, through: Vec::new(), stderr: None }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            flags: Vec::new(),
+            env: Vec::new(),
+            listen: true,
+            through: Vec::new(),
+            program: env!("CARGO_BIN_EXE_grit-wrapper").into(),
+            stderr: None,
+        }
     }
 
     /// Where its files will be.
@@ -104,6 +112,12 @@ impl Start {
     /// Started by another program, which becomes the wrapper by exec.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.through = words.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Runs this copy of the wrapper's binary.
+    pub(crate) fn program(mut self, program: &Path) -> Self {
+        self.program = program.to_owned();
         self
     }
 
@@ -141,7 +155,7 @@ impl Start {
         );
         let out = File::create(folder.path().join("out")).unwrap();
         let mut before = self.through;
-        before.push(env!("CARGO_BIN_EXE_grit-wrapper").to_owned());
+        before.push(self.program.to_str().unwrap().to_owned());
         let mut command = Command::new(&before[0]);
         // As of a service; a wrapper without a unix socket has its state file here.
         command

@@ -7,6 +7,7 @@ use std::{
     fmt::Display,
     io,
     os::fd::{AsRawFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -21,7 +22,7 @@ const VARIABLE: &str = "GRIT_WRAPPER_SOCKETS";
 
 /// Copies of the listening sockets.
 #[derive(Debug, Default)]
-pub struct KeptSockets(Vec<(KeptSocket, OwnedFd)>);
+pub struct KeptSockets(Mutex<Vec<(KeptSocket, OwnedFd)>>);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct KeptSocket {
@@ -34,10 +35,10 @@ pub(super) struct KeptSocket {
 
 impl KeptSockets {
     /// `source`: the address, as configured.
-    pub fn add(&mut self, source: &impl Display, listener: &Listener) {
+    pub fn add(&self, source: &impl Display, listener: &Listener) {
         let (source, file) = (source.to_string(), listener.created_file());
         match listener.copy() {
-            Ok(copy) => self.0.push((KeptSocket { fd: copy.as_raw_fd(), source, file }, copy)),
+            Ok(copy) => self.sockets().push((KeptSocket { fd: copy.as_raw_fd(), source, file }, copy)),
             // The next program opens it again.
             Err(error) => {
                 warn!({ key::ERROR } = %error, { key::ADDRESS } = source, "an upgrade will close this socket for a moment");
@@ -45,15 +46,20 @@ impl KeptSockets {
         }
     }
 
+    fn sockets(&self) -> MutexGuard<'_, Vec<(KeptSocket, OwnedFd)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the next program in this process inherits them. No process may be started meanwhile.
     pub fn inherit(&self, inherit: bool) -> io::Result<()> {
         let flags = if inherit { FdFlags::empty() } else { FdFlags::CLOEXEC };
-        self.0.iter().try_for_each(|(_, copy)| Ok(fcntl_setfd(copy, flags)?))
+        self.sockets().iter().try_for_each(|(_, copy)| Ok(fcntl_setfd(copy, flags)?))
     }
 
     /// The variables that name the sockets to the next program in this process.
     pub fn variables(&self) -> io::Result<[(&'static str, String); 3]> {
-        let sockets: Vec<_> = self.0.iter().map(|(kept, _)| kept).collect();
+        let all = self.sockets();
+        let sockets: Vec<_> = all.iter().map(|(kept, _)| kept).collect();
         let last = sockets.iter().map(|kept| kept.fd).max().unwrap_or_default();
         Ok([
             (VARIABLE, serde_json::to_string(&sockets)?),

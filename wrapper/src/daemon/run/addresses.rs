@@ -3,7 +3,11 @@
 //! A unix socket must be bound at the start. A TCP address that is in use, or that no network interface has, is bound as soon as possible: until
 //! then the wrapper is not ready, because its clients may be connected to another process.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use futures::{
     FutureExt,
@@ -17,7 +21,7 @@ use crate::{
     daemon::{
         health::Health,
         http,
-        listen::{self, Address, InheritedSockets, ListenError, Listener, Rules, Source},
+        listen::{self, Address, InheritedSockets, KeptSockets, ListenError, Listener, Rules, Source},
         settings::Settings,
         state_path::default_state_file,
     },
@@ -53,20 +57,23 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(super) async fn open(
     settings: &Settings,
     mut passed: InheritedSockets,
+    kept: &Arc<KeptSockets>,
     health: &watch::Sender<Health>,
 ) -> Result<Opened, RunError> {
-    let inherited = inherited(settings, &mut passed)?;
+    let inherited = inherited(settings, &mut passed, kept)?;
     // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
     let state = open_state(settings, &inherited).await?;
     let mut grpc: Vec<_> = inherited.into_iter().map(|listener| future::ready(listener).boxed()).collect();
     for source in &settings.grpc_listen {
         if let Source::Address(address) = source {
-            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, &mut passed, health).await?);
+            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut passed, kept), health).await?);
         }
     }
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
-        Some(http) => Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), &mut passed, health).await?),
+        Some(http) => {
+            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut passed, kept), health).await?)
+        }
         None => None,
     };
     // Sockets that are not used are closed, so that the runner does not inherit them.
@@ -75,13 +82,18 @@ pub(super) async fn open(
 }
 
 /// The sockets of systemd that --grpc-listen names.
-fn inherited(settings: &Settings, passed: &mut InheritedSockets) -> Result<Vec<Listener>, RunError> {
+fn inherited(
+    settings: &Settings,
+    passed: &mut InheritedSockets,
+    kept: &KeptSockets,
+) -> Result<Vec<Listener>, RunError> {
     let mut listeners = Vec::new();
     for source in &settings.grpc_listen {
         let Source::InheritedSockets(name) = source else { continue };
         let taken = passed.take(name, &settings.grpc_rules);
         for listener in taken.map_err(|source| RunError::Listen { flag: GRPC_LISTEN, source })? {
             info!({ key::ADDRESS } = %source, { key::BOUND } = %listener, "gRPC server listening");
+            kept.add(source, &listener);
             listeners.push(listener);
         }
     }
@@ -101,12 +113,13 @@ async fn bind(
     flag: &'static str,
     address: &Address,
     rules: &Rules,
-    passed: &mut InheritedSockets,
+    (passed, kept): (&mut InheritedSockets, &Arc<KeptSockets>),
     health: &watch::Sender<Health>,
 ) -> Result<Binding, RunError> {
     match listen::open_address(address, rules, passed).await {
         Ok(listener) => {
             log_bound(flag, address, &listener);
+            kept.add(address, &listener);
             Ok(future::ready(listener).boxed())
         }
         Err(error) if error.is_temporary() => {
@@ -116,7 +129,7 @@ async fn bind(
                 { key::ERROR } = error,
                 "cannot listen on this address of {flag} yet; trying again every {RETRY_DELAY:?}"
             );
-            Ok(bind_later(flag, address.clone(), rules.clone(), health.clone()).boxed())
+            Ok(bind_later(flag, address.clone(), rules.clone(), Arc::downgrade(kept), health.clone()).boxed())
         }
         Err(source) => Err(RunError::Listen { flag, source }),
     }
@@ -127,6 +140,7 @@ async fn bind_later(
     flag: &'static str,
     address: Address,
     rules: Rules,
+    kept: Weak<KeptSockets>,
     health: watch::Sender<Health>,
 ) -> Listener {
     loop {
@@ -134,6 +148,9 @@ async fn bind_later(
         match listen::bind(&address, &rules).await {
             Ok(listener) => {
                 log_bound(flag, &address, &listener);
+                if let Some(kept) = kept.upgrade() {
+                    kept.add(&address, &listener);
+                }
                 health.send_modify(|health| {
                     health.unbound.remove(&address.to_string());
                 });
@@ -180,7 +197,10 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Address = format!("tcp://{}", taken.local_addr().unwrap()).parse().unwrap();
         let (health, observed) = watch::channel(Health::default());
-        let mut binding = bind(GRPC_LISTEN, &address, &Rules::default(), &mut none(), &health).await.unwrap();
+        let mut binding =
+            bind(GRPC_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &health)
+                .await
+                .unwrap();
         let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
         assert!(missing().starts_with(&format!("{address}: in use by another process")), "{}", missing());
         tokio::select! {
@@ -199,12 +219,16 @@ mod tests {
         // An address for documentation, which no interface has.
         let address: Address = "tcp://192.0.2.7:7777".parse().unwrap();
         let allowed = Rules { beyond_loopback: true, ..Rules::default() };
-        assert!(bind(HTTP_LISTEN, &address, &allowed, &mut none(), &health).await.is_ok());
+        assert!(bind(HTTP_LISTEN, &address, &allowed, (&mut none(), &Arc::default()), &health).await.is_ok());
         let reasons: Vec<_> = health.borrow().unbound.values().cloned().collect();
         assert_eq!(
             reasons,
             ["tcp://192.0.2.7:7777: no network interface of this host has the address 192.0.2.7:7777"]
         );
-        assert!(bind(HTTP_LISTEN, &address, &Rules::default(), &mut none(), &health).await.is_err());
+        assert!(
+            bind(HTTP_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &health)
+                .await
+                .is_err()
+        );
     }
 }

@@ -7,8 +7,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 async fn exit_of_any_task_ends_the_wrapper_with_its_name() {
     let ended_by = async |mut tasks: Tasks| {
         let supervision = tokio::spawn(std::future::pending());
-        let outcome = timeout(LIMIT, outcome(supervision, &mut tasks)).await.unwrap();
-        RunError::from(outcome.unwrap_err()).to_string()
+        let ended = timeout(LIMIT, end(supervision, &mut tasks)).await.unwrap();
+        RunError::from(ended.unwrap_err()).to_string()
     };
     for name in [SIGNALS, PROBER, NOTIFIER, HTTP, GRPC, ORPHANS] {
         let others = || {
@@ -32,8 +32,8 @@ async fn panic_of_supervisor_ends_the_wrapper() {
     let supervision = tokio::spawn(async { panic!("so") });
     let mut tasks = Tasks::default();
     tasks.spawn(SIGNALS, std::future::pending());
-    let outcome = timeout(LIMIT, outcome(supervision, &mut tasks)).await.unwrap();
-    let error = RunError::from(outcome.unwrap_err());
+    let ended = timeout(LIMIT, end(supervision, &mut tasks)).await.unwrap();
+    let error = RunError::from(ended.unwrap_err());
     assert!(error.to_string().starts_with("internal task \"supervisor\" panicked: so. "), "{error}");
     assert_eq!(error.exit_code(), RunError::FAILED);
 }

@@ -93,13 +93,9 @@ pub enum Refusal {
          it has exited"
     )]
     TooLate,
-    #[error("without --state-file the next wrapper cannot adopt the runner")]
+    #[error("without --state-file the new binary would not know the runner")]
     NoStateFile,
-    #[error(
-        "the wrapper is process 1 of its PID namespace, so the kernel would kill the runner and its jobs with it"
-    )]
-    FirstProcess,
-    #[error("the state file cannot be written, so the next wrapper would not learn of the latest changes")]
+    #[error("the state file cannot be written, so the new binary would not learn of the latest changes")]
     StateNotSaved,
     #[error("too many callbacks with different URLs or methods for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,

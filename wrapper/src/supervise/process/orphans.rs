@@ -39,10 +39,17 @@ pub(crate) fn adopt() -> std::io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Reaps orphans whenever a child has exited; never returns.
-pub(crate) async fn collect(mut child_ended: Signal) {
+/// Children in the wrapper's process group, which the wrapper started before an upgrade. No other code waits for them any more.
+pub(crate) fn of_earlier_program() -> BTreeSet<u32> {
+    let own_group = own_group();
+    let is_ours = |pid: &u32| Process::of(*pid).is_some_and(|process| process.group == own_group);
+    children().into_iter().filter(is_ours).collect()
+}
+
+/// Reaps orphans whenever a child has exited, and children of the [earlier program](of_earlier_program); never returns.
+pub(crate) async fn collect(mut child_ended: Signal, mut earlier: BTreeSet<u32>) {
     loop {
-        collect_now();
+        collect_now(&mut earlier);
         sleep(COLLECT_INTERVAL).await;
         if child_ended.recv().await.is_none() {
             return;
@@ -50,13 +57,17 @@ pub(crate) async fn collect(mut child_ended: Signal) {
     }
 }
 
-fn collect_now() {
+fn own_group() -> u32 {
+    Process::of(std::process::id()).map_or(0, |process| process.group)
+}
+
+fn collect_now(earlier: &mut BTreeSet<u32>) {
     let me = std::process::id();
-    let own_group = Process::of(me).map_or(0, |process| process.group);
+    let own_group = own_group();
     for child in children() {
         let ours = Process::of(child).filter(|process| process.parent == me && process.has_ended());
         // Other children of the wrapper are in its process group, and are reaped by the code that started them.
-        if ours.is_some_and(|process| process.group != own_group)
+        if ours.is_some_and(|process| process.group != own_group || earlier.remove(&child))
             && !held().contains(&child)
             && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)
         {
