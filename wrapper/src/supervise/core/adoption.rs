@@ -37,7 +37,6 @@ impl Supervision {
             }
             _ => State::Idle,
         };
-        let aborts_jobs = matches!(&state, State::Stopping { stop, .. } if stop.aborts_jobs);
         let mut restarts = self.restarts;
         restarts.automatic &= is_running;
         restarts.stable_at = restarts.stable_at.filter(|_| is_running);
@@ -46,9 +45,16 @@ impl Supervision {
             leaving: self.leaving && is_running,
             restarts,
             last_stop: self.last_stop,
-            observed: Observation { aborts_jobs, ..Observation::default() },
             ..Self::default()
         }
+        .continued()
+    }
+
+    /// The state in which this process continues after an upgrade in place: nothing is in doubt.
+    #[must_use]
+    pub fn continued(self) -> Self {
+        let aborts_jobs = matches!(&self.state, State::Stopping { stop, .. } if stop.aborts_jobs);
+        Self { observed: Observation { aborts_jobs, ..Observation::default() }, ..self }
     }
 }
 

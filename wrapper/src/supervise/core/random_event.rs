@@ -37,6 +37,8 @@ pub(super) enum RandomEvent {
     Adopt {
         dies: bool,
     },
+    /// The wrapper executes its new binary.
+    Upgrade,
     /// A probe shows that the child aborts its jobs, because of a signal of another process.
     Aborts,
     /// The state file can be written, or not.
@@ -53,7 +55,7 @@ impl RandomEvent {
     pub(super) fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 28 {
+        match kind % 29 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -76,6 +78,7 @@ impl RandomEvent {
             23 | 24 => Self::JobRequests(some(a).map(|open| u32::from(open % 2))),
             25 => Self::Aborts,
             26 => Self::Saved(a % 2 == 0),
+            27 => Self::Upgrade,
             _ => Self::LogRead,
         }
     }

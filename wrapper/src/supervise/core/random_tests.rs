@@ -118,6 +118,7 @@ impl Simulation {
             }
             RandomEvent::SignalRefused => self.refuses_signal = true,
             RandomEvent::Adopt { dies } => self.adopt(dies),
+            RandomEvent::Upgrade => self.upgrade(),
             RandomEvent::SpawnFails => self.spawn_fails = true,
             RandomEvent::KilledDuringSpawn { forked, released } => {
                 self.killed_at_spawn = Some((forked, released));
@@ -176,9 +177,7 @@ impl Simulation {
             self.child = None;
         }
         let lives = self.child.is_some();
-        let before = mem::take(&mut self.supervision);
-        let text = serde_json::to_vec(&before).unwrap();
-        let read: Supervision = serde_json::from_slice(&text).unwrap();
+        let (before, read) = self.saved();
         let next = read.adopted(lives, self.now, &self.policy);
 
         let asked = before.state.stop().filter(|stop| lives || stop.id != StopId::Signal);
@@ -193,6 +192,31 @@ impl Simulation {
 
         if let Some(child) = &mut self.child {
             child.signals.retain(|(signal, _)| *signal != Signal::Drain);
+        }
+        self.continue_with(next);
+        self.ignore(&Event::Boot);
+    }
+
+    /// As a wrapper does after an upgrade in place.
+    fn upgrade(&mut self) {
+        if !self.left {
+            let (before, read) = self.saved();
+            let next = read.continued();
+            assert_eq!(before.state.public(), next.state.public());
+            self.continue_with(next);
+            self.ignore(&Event::Boot);
+        }
+    }
+
+    /// The present state, and what the state file has of it.
+    fn saved(&mut self) -> (Supervision, Supervision) {
+        let before = mem::take(&mut self.supervision);
+        let read = serde_json::from_slice(&serde_json::to_vec(&before).unwrap()).unwrap();
+        (before, read)
+    }
+
+    fn continue_with(&mut self, next: Supervision) {
+        if let Some(child) = &mut self.child {
             // Only a drain is saved with it.
             child.aborts = next.state.stop().is_some_and(|stop| stop.aborts_jobs);
         }
@@ -207,7 +231,6 @@ impl Simulation {
         for callback in self.supervision.state.due_callbacks().to_vec() {
             self.perform(Effect::Callback(callback));
         }
-        self.ignore(&Event::Boot);
     }
 
     fn forget_callbacks(&mut self) {

@@ -56,6 +56,12 @@ impl Identity {
         Ok(Self { pid, start_ticks: process.start_ticks, boot: boot_id()? })
     }
 
+    /// The identity of this process, which an exec does not change.
+    pub(crate) fn own() -> Option<Self> {
+        static OWN: OnceLock<Option<Identity>> = OnceLock::new();
+        *OWN.get_or_init(|| Self::of(std::process::id()).ok())
+    }
+
     /// Whether it is from this boot, so that some of its processes may still be running.
     pub(super) fn is_of_this_boot(&self) -> bool {
         boot_id().is_ok_and(|boot| boot == self.boot)

@@ -55,7 +55,12 @@ impl Saved {
             // The earlier wrapper was killed before it could do this, or the runner exited while no wrapper was running.
             Child::handle_leftovers(saved.process, &self.origin, self.supervision.leftovers(policy)).await;
         }
-        let supervision = self.supervision.adopted(child.is_some(), Moment::now(), policy);
+        // A wrapper writes its state before an upgrade, so that nothing is in doubt.
+        let is_exact = self.is_own() && child.is_some() == saved.is_some();
+        let supervision = match is_exact {
+            true => self.supervision.continued(),
+            false => self.supervision.adopted(child.is_some(), Moment::now(), policy),
+        };
         let id = supervision.state.stop().map(|stop| stop.id.as_str());
         match (saved, &child) {
             (Some(saved), Some(child)) => {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::supervise::{
     core::Supervision,
-    process::{Origin, Program},
+    process::{Identity, Origin, Program},
 };
 
 /// The content of the state file: the state of the supervision, and how its process is found.
@@ -14,6 +14,8 @@ use crate::supervise::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     version: Version,
+    /// The wrapper that has written it.
+    writer: Option<Identity>,
     pub(super) supervision: Supervision,
     /// Of the process that the state names.
     pub(super) origin: Origin,
@@ -45,7 +47,13 @@ pub(super) enum Unreadable {
 impl Saved {
     pub(crate) fn new(supervision: &Supervision, origin: Option<&Origin>, barrier: Option<Program>) -> Self {
         let origin = origin.cloned().unwrap_or_default();
-        Self { version: Version::One, supervision: supervision.clone(), origin, barrier }
+        let writer = Identity::own();
+        Self { version: Version::One, writer, supervision: supervision.clone(), origin, barrier }
+    }
+
+    /// Whether this process has written it, before it executed another program.
+    pub(super) fn is_own(&self) -> bool {
+        self.writer.is_some() && self.writer == Identity::own()
     }
 
     /// Reads a file of this version.

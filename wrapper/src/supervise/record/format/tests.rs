@@ -4,7 +4,7 @@ use super::*;
 use crate::supervise::core::State;
 
 /// The format of the first release. Every later wrapper must read it, because a runner may be running.
-const FIRST: &str = r#"{"version":"1",
+const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boot":"00000000-0000-0000-0000-000000000001"},
     "supervision":{
         "state":{"Stopping":{
             "child":{"process":{"pid":4242,"start_ticks":17,"boot":"00000000-0000-0000-0000-000000000001"},
