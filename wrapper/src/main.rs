@@ -7,7 +7,10 @@ fn main() -> std::process::ExitCode {
             args::{Args, Command},
             commands,
         },
-        daemon::{logging, run, signals},
+        daemon::{
+            host::{logging, signals},
+            run,
+        },
         supervise::{log_key as key, process::exec_barrier},
     };
 
@@ -49,7 +52,7 @@ fn main() -> std::process::ExitCode {
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "stderr is the output of the operator's commands")]
 fn report(text: &str) {
-    eprintln!("{}", grit_wrapper::daemon::visible::visible(text));
+    eprintln!("{}", grit_wrapper::text::visible::visible(text));
 }
 
 #[cfg(not(target_os = "linux"))]

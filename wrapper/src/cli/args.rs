@@ -84,10 +84,8 @@ mod tests {
     use super::*;
     use crate::{
         cli::run_flags::WhenStopped,
-        daemon::{
-            health,
-            listen::{self, SocketAccess},
-        },
+        daemon::serve::listen::{self, SocketAccess},
+        runner,
         supervise::Policy,
     };
 
@@ -113,8 +111,8 @@ mod tests {
         assert!(!settings.grpc_rules.beyond_loopback);
         assert!(settings.http.is_none());
         assert_eq!(settings.grpc_listen, [listen::DEFAULT_ADDRESS.parse().unwrap()]);
-        assert_eq!(settings.health.min_uptime, health::Settings::MIN_UPTIME);
-        assert_eq!(settings.health.interval, health::Settings::INTERVAL);
+        assert_eq!(settings.health.min_uptime, runner::Settings::MIN_UPTIME);
+        assert_eq!(settings.health.interval, runner::Settings::INTERVAL);
         assert_eq!(settings.drain_timeout, None);
         assert_eq!(run.when_stopped, WhenStopped::Stay);
     }

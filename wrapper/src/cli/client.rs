@@ -14,7 +14,7 @@ use super::{
     connect::{self, IsHttp2, timed_out},
     error::CommandError,
 };
-use crate::daemon::listen::Address;
+use crate::daemon::serve::listen::Address;
 
 /// A wrapper responds immediately, except to requests that it forwards to its runner, which has 3 s.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -24,11 +24,12 @@ use super::{
     view,
     wait::{self, Goal, Progress, Watch, known_at},
 };
-use crate::daemon::{
-    duration,
-    listen::{self, Address},
-    status,
-    visible::visible_line,
+use crate::{
+    daemon::{
+        serve::listen::{self, Address},
+        status,
+    },
+    text::{duration, visible::visible_line},
 };
 
 /// Address of the wrapper, and output format.

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::io::InspectReader;
 
-use crate::daemon::{duration, listen::Address};
+use crate::{daemon::serve::listen::Address, text::duration};
 
 /// A local wrapper accepts a connection immediately.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

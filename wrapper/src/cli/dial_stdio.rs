@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::{connect, error::CommandError};
-use crate::daemon::listen::Address;
+use crate::daemon::serve::listen::Address;
 
 /// Copies until the wrapper closes the connection, or the reader of stdout is gone. The end of stdin closes only one direction: the
 /// wrapper can still respond. No task of the runtime waits for these blocking calls.

@@ -8,7 +8,7 @@ use std::{io, time::Duration};
 use thiserror::Error;
 use tonic::{Code, Status};
 
-use crate::daemon::{duration, health::Level, listen::Address};
+use crate::{daemon::serve::listen::Address, runner::Level, text::duration};
 
 #[derive(Debug, Error)]
 pub enum CommandError {

@@ -7,15 +7,17 @@ use tracing::level_filters::LevelFilter;
 
 use crate::{
     daemon::{
-        access::{Access, UserOrGroup},
         callback::{AllowedUrls, UrlPrefix},
-        duration,
-        health::{self, Level, Source},
-        http,
-        listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
+        serve::{
+            access::{Access, UserOrGroup},
+            http,
+            listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
+        },
         settings::Settings,
     },
+    runner::{self, Level, Source},
     supervise::{Leftovers, Policy, Restart, RestartWhen},
+    text::duration,
 };
 
 #[derive(Clone, Debug, Args)]
@@ -226,7 +228,7 @@ impl Run {
             policy: self.policy(),
             drain_timeout: self.drain_timeout,
             state_file: self.state_file.clone(),
-            health: health::Settings {
+            health: runner::Settings {
                 source,
                 min_uptime: self.min_uptime,
                 interval: self.probe_interval.max(MIN_INTERVAL),

@@ -6,10 +6,12 @@ use grit_proto::wrapper_v1::{
     Drain, DrainOutcome, DrainResponse, Exit, Job, JobRouter, Mode, Status, exit::How,
 };
 
-use crate::daemon::{
-    names,
-    status::{age_text, is_over, time_text},
-    visible::{visible, visible_line},
+use crate::{
+    daemon::status::{age_text, is_over, time_text},
+    text::{
+        names,
+        visible::{visible, visible_line},
+    },
 };
 
 /// The status as text, one fact per line.

@@ -17,7 +17,11 @@ use super::{
     error::CommandError,
     stdout::print,
 };
-use crate::daemon::{duration, health::Level, listen::Address, names, status};
+use crate::{
+    daemon::{serve::listen::Address, status},
+    runner::Level,
+    text::{duration, names},
+};
 
 /// Update interval of the progress display on a terminal.
 const DISPLAY_INTERVAL: Duration = Duration::from_secs(1);

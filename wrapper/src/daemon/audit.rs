@@ -2,9 +2,9 @@
 
 use tracing::info;
 
-use super::{access::Requester, visible::visible_line};
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Stop};
+use crate::{daemon::serve::access::Requester, text::visible::visible_line};
 
 /// An accepted change. Unknown and inapplicable values are omitted.
 #[derive(Clone, Copy, Debug, Default)]

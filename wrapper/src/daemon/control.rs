@@ -11,16 +11,18 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    access::Requester,
     audit::Change,
     callback::{AllowedUrls, CallbackRefused},
-    duration,
-    health::{Health, Job, Prober},
     status,
 };
 use crate::supervise::{
     Answer, Callback, CallbackError, Handle, HandleError, Mode, Stop, StopId, Supervision,
     process::{self, Launcher},
+};
+use crate::{
+    daemon::serve::access::Requester,
+    runner::{Health, Job, Prober},
+    text::duration,
 };
 
 /// The maximum length of an id and of a reason, in characters.

@@ -1,6 +1,6 @@
 //! Counters of events since this wrapper was started.
 //!
-//! Each module counts its events here, and [`crate::daemon::http`] exports the counters. They begin at 0 with each wrapper, as Prometheus
+//! Each module counts its events here, and [`crate::daemon::serve::http`] exports the counters. They begin at 0 with each wrapper, as Prometheus
 //! expects: `rate` and `increase` detect the reset. Values that must survive a restart are in the state file.
 
 use std::{

@@ -1,25 +1,18 @@
 //! `grit-wrapper run`: supervises a runner, and serves its clients and systemd.
+//!
+//! - [`run`] is the story. [`control`] has each operation once: parse, check, audit, send. [`status`] makes the status.
+//! - [`serve`] has the addresses, the rights of the peers, gRPC and HTTP.
+//! - [`host`] has the signals, systemd, the log and the upgrade.
 
-pub mod access;
 pub(crate) mod audit;
 pub mod callback;
 pub mod control;
 pub mod counters;
-pub(crate) mod duration;
-pub mod grpc;
-pub mod health;
-pub mod http;
-mod limits;
-pub mod listen;
-pub mod logging;
-pub(crate) mod names;
+pub mod host;
 pub mod run;
+pub mod serve;
 pub mod settings;
-pub mod signals;
 mod state_path;
 pub mod status;
-pub mod systemd;
 mod tasks;
-mod upgrade;
 pub(crate) mod version;
-pub mod visible;

@@ -24,15 +24,8 @@ use super::{
     callback::CallbackSender,
     control::Control,
     counters::Counters,
-    grpc::{self, Authorizer, Services, Upstream, WrapperV1},
-    health::{Health, Level, Prober},
-    http::HttpServer,
-    listen::{InheritedSockets, KeptSockets, Listener},
     settings::Settings,
-    signals::{self, Signals},
-    systemd::Notifier,
     tasks::{TaskFailed, Tasks},
-    upgrade::Upgrade,
 };
 use crate::supervise::{
     End, Handle, Task,
@@ -40,6 +33,21 @@ use crate::supervise::{
     log_key as key,
     process::{CommandLine, Spawner, cgroup, orphans},
     record::Saved,
+};
+use crate::{
+    daemon::{
+        host::{
+            signals::{self, Signals},
+            systemd::Notifier,
+            upgrade::Upgrade,
+        },
+        serve::{
+            grpc::{self, Authorizer, Services, Upstream, WrapperV1},
+            http::HttpServer,
+            listen::{InheritedSockets, KeptSockets, Listener},
+        },
+    },
+    runner::{Health, Level, Prober},
 };
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.

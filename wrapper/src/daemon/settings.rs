@@ -2,8 +2,12 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use super::{access::Access, callback::AllowedUrls, health, http, listen};
+use super::callback::AllowedUrls;
 use crate::supervise::Policy;
+use crate::{
+    daemon::serve::{access::Access, http, listen},
+    runner,
+};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -19,9 +23,9 @@ pub struct Settings {
     pub drain_timeout: Option<Duration>,
     /// The default depends on the listen addresses.
     pub state_file: Option<PathBuf>,
-    pub health: health::Settings,
+    pub health: runner::Settings,
     /// `LISTEN_ADDRESS` for the environment of a runner that has none.
     pub runner_listen_address: Option<String>,
     /// The health level at which systemd is notified `READY=1`.
-    pub ready_when: health::Level,
+    pub ready_when: runner::Level,
 }

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use tracing::warn;
 
-use super::listen::{Address, Listener, Source};
+use crate::daemon::serve::listen::{Address, Listener, Source};
 use crate::supervise::record::folder::beside;
 
 /// The directory of systemd's `RuntimeDirectory=`; several are separated by colons.

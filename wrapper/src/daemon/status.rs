@@ -25,16 +25,16 @@ pub(crate) use self::{
     lists::job_list,
     text::{age_text, failure, line},
 };
-use super::{
-    health::{self, Level, level_now, waits_for},
-    names,
-};
 use crate::supervise::{
     ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process,
 };
+use crate::{
+    runner::{self, Level, level_now, waits_for},
+    text::names,
+};
 
 /// The current status.
-pub(crate) fn status(supervision: &Supervision, health: &health::Health) -> Status {
+pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Status {
     let state = &supervision.state;
     let known = health.evidence_in(state);
     let child = state.child();
@@ -71,7 +71,7 @@ pub(crate) fn status(supervision: &Supervision, health: &health::Health) -> Stat
 }
 
 /// The health in the current status.
-pub(crate) fn health(supervision: &Supervision, health: &health::Health) -> Health {
+pub(crate) fn health(supervision: &Supervision, health: &runner::Health) -> Health {
     let (level, reasons) = level_now(supervision, health);
     let known = health.evidence_in(&supervision.state);
     let (config, metrics) = (known.config(), &known.metrics);

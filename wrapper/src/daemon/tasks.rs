@@ -6,7 +6,7 @@ use std::{collections::HashMap, fmt::Display};
 use thiserror::Error;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use super::logging;
+use crate::daemon::host::logging;
 
 /// The tasks, by name. Dropping this ends them.
 #[derive(Debug, Default)]

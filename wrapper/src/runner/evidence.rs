@@ -180,7 +180,7 @@ impl Evidence {
 mod tests {
     use super::*;
     use crate::{
-        daemon::health::{runner_config::Section, runner_metrics::Requests},
+        runner::{runner_config::Section, runner_metrics::Requests},
         supervise::{Mode, Phase, Stop},
     };
 

@@ -56,7 +56,7 @@ fn parse_line(line: &str) -> Option<Job> {
 
 /// Parses a duration as Go prints it: `1h2m3.5s`, `120ms`, `3.2µs`.
 fn parse_duration(text: &str) -> Option<Duration> {
-    crate::daemon::duration::parse(text).ok()
+    crate::text::duration::parse(text).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use super::*;
-use crate::daemon::health::{
+use crate::runner::{
     polls::Polls,
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, Configured, JobRouter, Requests, RunnerMetrics},

@@ -11,7 +11,7 @@ use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics},
 };
-use crate::daemon::duration::show;
+use crate::text::duration::show;
 
 /// If no job request of a section ends for this time, the section is not polling.
 const SILENCE_LIMIT: Duration = Duration::from_secs(300);
@@ -256,7 +256,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::daemon::health::runner_metrics::Configured;
+    use crate::runner::runner_metrics::Configured;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -23,8 +23,8 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    daemon::names,
     supervise::{ChildInfo, Handle, State, Supervision, log_key as key, process},
+    text::names,
 };
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
@@ -259,7 +259,7 @@ async fn pause(now: &Supervision, is_at_max: bool, interval: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::health::runner_source::Source;
+    use crate::runner::runner_source::Source;
 
     #[test]
     fn panic_of_a_probe_is_a_health_reason() {

@@ -263,7 +263,7 @@ impl Sections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::health::runner_metrics::Requests;
+    use crate::runner::runner_metrics::Requests;
 
     /// The readings of these values: (milliseconds, open and ended requests of each section).
     fn readings(reads: &[(u64, &[(u64, u64)])]) -> Vec<Reading> {
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(close(None, &[at(0, 7)]), [false], "the interval is short");
         assert_eq!(close(Some(3_000), &[(0, None)]), [false], "an older runner");
         let sections = |count| {
-            let sections = vec![crate::daemon::health::Section::default(); count];
+            let sections = vec![crate::runner::Section::default(); count];
             turn(&RunnerConfig { sections, ..RunnerConfig::default() })
         };
         assert_eq!((sections(0), sections(3), sections(10)), (None, Some(Duration::from_secs(1)), None));
@@ -348,7 +348,7 @@ mod tests {
         let (mut sections, begin) = (Sections::default(), Instant::now());
         let mut read = |requests, millis| {
             let open = Requests { open: Some(0), ..Requests::default() };
-            let router = crate::daemon::health::runner_metrics::JobRouter { requests, ..Default::default() };
+            let router = crate::runner::runner_metrics::JobRouter { requests, ..Default::default() };
             let metrics = RunnerMetrics {
                 sections: [("a".to_owned(), open)].into(),
                 router: Some(router),

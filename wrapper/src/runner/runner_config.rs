@@ -172,7 +172,7 @@ pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
         fn value(self) -> Option<Duration> {
             match self {
                 Self::Nanoseconds(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
-                Self::Text(text) => crate::daemon::duration::parse(&text).ok(),
+                Self::Text(text) => crate::text::duration::parse(&text).ok(),
                 Self::Other(_) => None,
             }
         }

@@ -1,23 +1,26 @@
 //! The task that has the child: it turns its exit, requests and time into events, and performs the effects, one at a time.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Duration};
+mod effects;
+mod leave;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout_at},
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info};
 
 use super::{
     core::{
-        Answer, Callback, ChildInfo, Context, Effect, End, Event, LogEvidence, Moment, Observation, Policy,
-        Refusal, State, Step, StopId, Supervision,
+        Answer, ChildInfo, Context, Effect, End, Event, Moment, Observation, Policy, Refusal, State, Step,
+        Supervision,
     },
-    handle::{Command, Handle, Paused, Reply},
+    handle::{Command, Handle},
     journal::{Journal, LastLines},
-    process::{Child, Program, Signal, Spawner},
+    process::{Child, Program, Spawner},
     record::{Found, Record, Recorder, Saved},
-    surroundings::{Completion, Surroundings},
+    surroundings::Surroundings,
 };
 use crate::supervise::log_key as key;
 
@@ -26,9 +29,6 @@ const QUEUE_SIZE: usize = 64;
 
 /// The interval at which the task checks whether the child handles a signal that is held back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
-
-/// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
-const CALLBACK_WAIT: Duration = Duration::from_secs(25);
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
 pub struct Task {
@@ -176,38 +176,6 @@ impl Task {
         }
     }
 
-    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
-    async fn exit(&mut self) -> Option<Event> {
-        // The last probe may show that it aborts its jobs.
-        if matches!(self.observed.has_changed(), Ok(true))
-            && let Some(event) = observation(&mut self.observed).await
-        {
-            self.note(event);
-        }
-        let leftovers = self.supervision.leftovers(&self.policy);
-        let child = self.child.as_mut()?;
-        let pid = child.pid();
-        let exit = child.exit(leftovers).await;
-        let mut log = LogEvidence::default();
-        if let (Some(journal), Some((child, drain))) = (&self.journal, self.supervision.drain_to_search(exit))
-        {
-            log = journal.evidence(child, drain).await;
-        }
-        let aborted_jobs = self.supervision.is_drain_aborted() || log.aborted_jobs;
-        if aborted_jobs && exit.is_success() {
-            warn!(
-                { key::PID } = pid,
-                "the runner aborted its jobs during the drain: another process sent SIGTERM or SIGINT to it"
-            );
-        } else if log.lost_results {
-            warn!(
-                { key::PID } = pid,
-                "the runner gave up reporting the end of at least one job to GitLab during the drain"
-            );
-        }
-        Some(Event::Exited(exit, log))
-    }
-
     /// Handles an event, and the events that its effects lead to. Returns the answer to it, and whether the task is over.
     ///
     /// The effects come before the state is published: a reader of `Draining` can rely on the signal. Only a start is published before, because it can
@@ -267,155 +235,6 @@ impl Task {
     /// An event without effects.
     fn note(&mut self, event: Event) {
         let _nothing = self.step(event, false);
-    }
-
-    async fn perform(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
-        match effect {
-            Effect::Spawn => {
-                self.publish();
-                events.push_back(self.spawn().await);
-            }
-            Effect::Signal(signal) => events.extend(self.signal(signal).await),
-            Effect::KillLeftovers => {
-                if let Some(child) = &mut self.child
-                    && let Err(error) = child.signal(Signal::Kill).await
-                {
-                    error!({ key::ERROR } = %error, { key::PID } = child.pid(), "cannot kill the processes of the runner");
-                }
-            }
-            Effect::Callback(callback) => self.send(callback),
-            Effect::ReadLog(child) => {
-                self.reading =
-                    self.journal.as_ref().map(|journal| journal.last_lines(child.pid(), child.started.at));
-                if self.reading.is_none() {
-                    events.push_back(Event::LogRead(Arc::default()));
-                }
-            }
-            Effect::Count(counted) => self.surroundings.count(counted),
-            Effect::Leave => {}
-        }
-    }
-
-    async fn signal(&mut self, signal: Signal) -> Option<Event> {
-        let child = self.child.as_mut()?;
-        let pid = child.pid();
-        match child.signal(signal).await {
-            Ok(()) => {
-                info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
-                if signal == Signal::Drain
-                    && let Some(open @ 1..) =
-                        self.supervision.state.stop().and_then(|stop| stop.open_requests)
-                {
-                    warn!(
-                        { key::PID } = pid,
-                        { key::OPEN_REQUESTS } = open,
-                        "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
-                    );
-                }
-                Some(Event::SignalSent(signal))
-            }
-            Err(error) => {
-                error!(
-                    { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
-                    "cannot send signal to the runner"
-                );
-                Some(Event::SignalRefused(signal, Arc::from(error.to_string())))
-            }
-        }
-    }
-
-    async fn spawn(&mut self) -> Event {
-        // These lines are of an earlier child.
-        self.reading = None;
-        match self.try_spawn().await {
-            Ok(child) => {
-                info!({ key::PID } = child.pid(), "runner started");
-                Event::Spawned(child)
-            }
-            Err(error) => {
-                self.child = None;
-                error!({ key::ERROR } = %error, "cannot start the runner");
-                Event::SpawnFailed(Arc::from(error.to_string()))
-            }
-        }
-    }
-
-    async fn try_spawn(&mut self) -> io::Result<ChildInfo> {
-        let child = self.child.insert(self.spawner.spawn().await?);
-        let info = ChildInfo { process: child.identity(), started: Moment::now() };
-        self.note(Event::Forked(info));
-        // The next wrapper must be able to find the child before it becomes a runner.
-        self.save();
-        if let Some(child) = &mut self.child {
-            child.release().await?;
-        }
-        Ok(info)
-    }
-
-    fn send(&mut self, callback: Callback) {
-        let completion = Completion { callback: callback.clone(), commands: self.sender.clone() };
-        self.surroundings.send(callback, completion);
-    }
-
-    /// Waits until the callbacks are finished, for at most [`CALLBACK_WAIT`]. Requests are rejected in that time.
-    async fn finish_callbacks(&mut self) {
-        let until = Instant::now() + CALLBACK_WAIT;
-        while !self.unfinished_callbacks().is_empty() {
-            match timeout_at(until, self.commands.recv()).await {
-                Ok(Some(Command::Event(event @ Event::CallbackFinished(_), _))) => {
-                    let _no_reply = self.handle(event).await;
-                }
-                Ok(Some(Command::Ping(reply))) => {
-                    let _gone = reply.send(());
-                }
-                // A dropped request reports to its client that the supervisor has ended.
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return,
-            }
-        }
-    }
-
-    fn unfinished_callbacks(&self) -> Vec<Callback> {
-        let past = self.supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
-        self.supervision.state.due_callbacks().iter().chain(past).cloned().collect()
-    }
-
-    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
-    fn leave_record(&mut self) {
-        let count = self.unfinished_callbacks().len();
-        let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
-        let drain = drain.filter(|_| self.recorder.has_file());
-        if count > 0 && self.recorder.has_file() {
-            warn!(
-                { key::COUNT } = count,
-                "exiting with unsent shutdown callbacks; the next wrapper sends them"
-            );
-        } else if count > 0 {
-            error!(
-                { key::COUNT } = count,
-                "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
-            );
-        }
-        match drain {
-            Some(drain) => info!(
-                { key::ID } = %drain.id,
-                "exiting after a drain that a client requested; the next wrapper starts no runner"
-            ),
-            None if count == 0 => return std::mem::take(&mut self.recorder).finish(),
-            None => {}
-        }
-        self.save();
-    }
-
-    /// Prepares an upgrade, and waits until it has failed: otherwise the new program continues from the state file.
-    async fn pause(&mut self, reply: Reply<Paused>) {
-        let (paused, failed) = oneshot::channel();
-        let ready = match self.recorder.has_file() {
-            true => self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved),
-            false => Err(Refusal::NoStateFile),
-        };
-        let _gone = reply.send(ready.map(|()| Paused { _until_dropped: paused }));
-        let _dropped = failed.await;
     }
 
     /// A failed write is repeated later.

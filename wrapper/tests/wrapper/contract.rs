@@ -5,13 +5,15 @@ use std::{path::Path, sync::Arc};
 use grit_proto::runner_wrapper::Status;
 use grit_wrapper::{
     daemon::{
-        access::Access,
         callback::AllowedUrls,
         control::Control,
-        grpc::{self, Authorizer, Services, Upstream},
-        health::{self, Health, Prober, Source},
-        listen::{self, Listener, Rules},
+        serve::{
+            access::Access,
+            grpc::{self, Authorizer, Services, Upstream},
+            listen::{self, Listener, Rules},
+        },
     },
+    runner::{self, Health, Prober, Source},
     supervise::{
         Mode, Policy, Stop, Task,
         process::{CommandLine, Spawner},
@@ -52,10 +54,10 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
-    let settings = health::Settings {
+    let settings = runner::Settings {
         source: Source::new(&[], |_| None),
-        min_uptime: health::Settings::MIN_UPTIME,
-        interval: health::Settings::INTERVAL,
+        min_uptime: runner::Settings::MIN_UPTIME,
+        interval: runner::Settings::INTERVAL,
     };
     let (_, health) = tokio::sync::watch::channel(Health::default());
     let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());

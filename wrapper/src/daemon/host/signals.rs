@@ -20,11 +20,10 @@ use tokio::{
 use tracing::{error, info};
 
 use super::{
-    access::Requester,
-    audit::Change,
     logging,
     upgrade::{Upgrade, UpgradeError},
 };
+use crate::daemon::{audit::Change, serve::access::Requester};
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 

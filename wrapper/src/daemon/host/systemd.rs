@@ -27,8 +27,12 @@ use grit_proto::wrapper_v1::{Health, State, Status};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
-use super::{control::Control, health::Level, names, status, visible::visible_line};
 use crate::supervise::Handle;
+use crate::{
+    daemon::{control::Control, status},
+    runner::Level,
+    text::{names, visible::visible_line},
+};
 
 /// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -205,19 +209,19 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::daemon::{
-        callback::AllowedUrls,
-        health::{self, Prober, Source},
-    };
     use crate::supervise::{
         self, End, Mode, Policy, Stop, Supervision, Task,
         process::{CommandLine, Spawner},
+    };
+    use crate::{
+        daemon::callback::AllowedUrls,
+        runner::{self, Prober, Source},
     };
 
     #[test]
     fn ready_and_stopping_are_sent_once() {
         let mut sent = Sent::default();
-        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        let mut status = status::status(&Supervision::default(), &runner::Health::default());
         status.set_state(State::Starting);
         assert_eq!(sent.message(&status, true, false, Level::Process), "STATUS=The runner is starting\n");
         status.set_state(State::Running);
@@ -239,7 +243,7 @@ mod tests {
     #[test]
     fn start_timeout_is_extended_while_level_can_be_reached() {
         let mut sent = Sent::default();
-        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        let mut status = status::status(&Supervision::default(), &runner::Health::default());
         status.set_state(State::Running);
         let health = status.health.as_mut().unwrap();
         health.set_level(Level::Ready);
@@ -262,7 +266,7 @@ mod tests {
     #[test]
     fn ready_requires_all_addresses() {
         let mut sent = Sent::default();
-        let mut status = status::status(&Supervision::default(), &health::Health::default());
+        let mut status = status::status(&Supervision::default(), &runner::Health::default());
         status.set_state(State::Running);
         let line = "STATUS=The runner is running, health level none";
         assert_eq!(
@@ -277,7 +281,7 @@ mod tests {
         let stop = Some(Stop::new("deploy-7", Mode::Graceful));
         let state = supervise::State::Exited { end: End::NeverStarted, stop };
         let supervision = Supervision { state, ..Supervision::default() };
-        let draining = status::status(&supervision, &health::Health::default());
+        let draining = status::status(&supervision, &runner::Health::default());
         for state in [State::Draining, State::Terminating, State::Stopped] {
             let status = Status { state: state.into(), ..draining.clone() };
             assert!(
@@ -302,12 +306,12 @@ mod tests {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
         let source = Source::new(&[], |_| None);
-        let settings = health::Settings {
+        let settings = runner::Settings {
             source,
-            min_uptime: health::Settings::MIN_UPTIME,
-            interval: health::Settings::INTERVAL,
+            min_uptime: runner::Settings::MIN_UPTIME,
+            interval: runner::Settings::INTERVAL,
         };
-        let (_publish, health) = watch::channel(health::Health::default());
+        let (_publish, health) = watch::channel(runner::Health::default());
         let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
         let _notifier = tokio::spawn(notifier.run(control, supervisor, Level::Process));
         let mut message = [0; 4096];

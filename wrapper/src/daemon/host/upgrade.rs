@@ -22,7 +22,7 @@ use nix::unistd::execve;
 use thiserror::Error;
 use tokio::{process::Command, time::timeout};
 
-use super::listen::KeptSockets;
+use crate::daemon::serve::listen::KeptSockets;
 
 /// Timeout of the new binary's `--version`. It needs milliseconds.
 const CHECK_LIMIT: Duration = Duration::from_secs(10);

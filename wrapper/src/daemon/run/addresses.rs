@@ -19,12 +19,14 @@ use tracing::{error, info};
 use super::error::RunError;
 use crate::{
     daemon::{
-        health::Health,
-        http,
-        listen::{self, Address, InheritedSockets, KeptSockets, ListenError, Listener, Rules, Source},
+        serve::{
+            http,
+            listen::{self, Address, InheritedSockets, KeptSockets, ListenError, Listener, Rules, Source},
+        },
         settings::Settings,
         state_path::default_state_file,
     },
+    runner::Health,
     supervise::{
         log_key as key,
         record::{Record, Saved},

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::{
     daemon::{
-        listen::{ListenError, PassedError},
+        serve::listen::{ListenError, PassedError},
         tasks::TaskFailed,
     },
     supervise::{process::CommandError, record::RecordError},

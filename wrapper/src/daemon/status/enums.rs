@@ -40,7 +40,7 @@ pub(super) fn outcome(outcome: StopOutcome) -> DrainOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::names::short;
+    use crate::text::names::short;
 
     /// The log and the metrics show the names of the supervisor.
     #[test]

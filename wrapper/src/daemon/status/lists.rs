@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use grit_proto::wrapper_v1::{Job, ListJobsResponse, Registration};
 
 use super::text::{MAX_NAME, shortened};
-use crate::daemon::health::{self, RunnerConfig, Section};
+use crate::runner::{self, RunnerConfig, Section};
 
 const MAX_WORKER_GROUPS: usize = 100;
 const MAX_INSTANCES: usize = 20;
@@ -49,7 +49,7 @@ pub(super) fn worker_groups(sections: &[Section]) -> Vec<String> {
 }
 
 /// As many of the oldest jobs as a gRPC message can have.
-pub(crate) fn job_list(mut jobs: Vec<health::Job>) -> ListJobsResponse {
+pub(crate) fn job_list(mut jobs: Vec<runner::Job>) -> ListJobsResponse {
     jobs.sort_by_key(|job| std::cmp::Reverse(job.duration));
     let total = jobs.len();
     let mut size = 0;
@@ -57,7 +57,7 @@ pub(crate) fn job_list(mut jobs: Vec<health::Job>) -> ListJobsResponse {
         size += JOB_OVERHEAD + job.state.len() + job.stage.len() + job.executor_stage.len();
         size <= MAX_JOBS
     };
-    let message = |job: &health::Job| Job {
+    let message = |job: &runner::Job| Job {
         id: job.id(),
         state: shortened(&job.state, MAX_NAME),
         stage: shortened(&job.stage, MAX_NAME),

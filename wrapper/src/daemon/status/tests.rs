@@ -5,7 +5,7 @@ use prost::Message;
 
 use super::*;
 use crate::{
-    daemon::health::{Evidence, Oldest, RunnerConfig, Section, parse_jobs},
+    runner::{Evidence, Oldest, RunnerConfig, Section, parse_jobs},
     supervise::{Mode, StopId},
 };
 
@@ -29,7 +29,7 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
     evidence.metrics.version = Some(long.clone());
     evidence.metrics.revision = Some(long.clone());
     evidence.metrics.process_state = Some(long.clone());
-    let health = health::Health { reasons: vec![long.clone(); 1000], evidence, ..Default::default() };
+    let health = runner::Health { reasons: vec![long.clone(); 1000], evidence, ..Default::default() };
     // The longest texts that a client may send.
     let text = |characters| "\u{10ffff}".repeat(characters);
     let stop = Stop { reason: Arc::from(text(1000)), ..Stop::new(&*text(200), Mode::Graceful) };
@@ -73,7 +73,7 @@ fn job_list_has_the_oldest_jobs_and_counts_the_others() {
 fn process_is_the_identity_of_the_child_and_not_read_again() {
     let child = ChildInfo::example(std::process::id());
     let state = State::Running { child, reload: None };
-    let status = status(&Supervision { state, ..Supervision::default() }, &health::Health::default());
+    let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
     let now = process::Identity::of(std::process::id()).unwrap();
     assert_eq!(status.process, child.process.to_string());
     assert_ne!(status.process, now.to_string());

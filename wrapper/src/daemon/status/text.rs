@@ -6,8 +6,8 @@ use grit_proto::wrapper_v1::{Drain, Health, State as PublicState, Status};
 
 use super::json::seconds;
 use crate::{
-    daemon::{duration, names, visible::visible_line},
     supervise::{LastLines, State, Supervision},
+    text::{duration, names, visible::visible_line},
 };
 
 const MAX_REASONS: usize = 20;

@@ -27,20 +27,20 @@ pub(crate) enum Requester {
 
 impl Requester {
     /// The user's name in `/etc/passwd`.
-    pub(super) fn user(self) -> Option<String> {
+    pub(crate) fn user(self) -> Option<String> {
         let Self::Unix { uid, .. } = self else { return None };
         Some(user_name(uid)).filter(|name| *name != uid.to_string())
     }
 
     /// UID, GID and PID, as far as the kernel reports them.
-    pub(super) fn ids(self) -> (Option<u32>, Option<u32>, Option<i32>) {
+    pub(crate) fn ids(self) -> (Option<u32>, Option<u32>, Option<i32>) {
         match self {
             Self::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
             Self::Tcp(_) | Self::Http(_) | Self::Signal(_) => (None, None, None),
         }
     }
 
-    pub(super) fn transport(self) -> &'static str {
+    pub(crate) fn transport(self) -> &'static str {
         match self {
             Self::Unix { .. } => "unix",
             Self::Tcp(_) => "tcp",
@@ -49,7 +49,7 @@ impl Requester {
         }
     }
 
-    pub(super) fn peer(self) -> Option<String> {
+    pub(crate) fn peer(self) -> Option<String> {
         match self {
             Self::Tcp(address) | Self::Http(address) => Some(address.to_string()),
             Self::Signal(name) => Some(name.to_owned()),

@@ -13,9 +13,11 @@ use tracing::warn;
 
 use crate::{
     daemon::{
-        access::{Access, Requester, Rights},
         counters::Counters,
-        limits::LogRateLimiter,
+        serve::{
+            access::{Access, Requester, Rights},
+            limits::LogRateLimiter,
+        },
     },
     supervise::log_key as key,
 };

@@ -24,10 +24,12 @@ use tracing::warn;
 
 use crate::{
     daemon::{
-        access::{self, Requester},
         counters::Counters,
-        limits::LogRateLimiter,
-        listen::Listener,
+        serve::{
+            access::{self, Requester},
+            limits::LogRateLimiter,
+            listen::Listener,
+        },
     },
     supervise::log_key as key,
 };

@@ -28,7 +28,7 @@ use tonic::{
 };
 
 use super::calls::Authorizer;
-use crate::daemon::access::Rights;
+use crate::daemon::serve::access::Rights;
 
 /// The reflection service, for clients with read access.
 #[derive(Clone, Debug)]

@@ -29,7 +29,7 @@ use super::{
     upstream::Upstream,
     v1::WrapperV1,
 };
-use crate::daemon::{counters::Counters, listen::Listener};
+use crate::daemon::{counters::Counters, serve::listen::Listener};
 
 /// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
 /// the result of a change: [`status`](crate::daemon::status) limits its texts.

@@ -13,8 +13,8 @@ use tonic::{Request, Response, Status};
 use super::calls::Authorizer;
 use crate::{
     daemon::{
-        access::{Requester, Rights},
         control::Control,
+        serve::access::{Requester, Rights},
         status,
     },
     supervise::{State, StopId},

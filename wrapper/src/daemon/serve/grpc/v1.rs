@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, codegen::BoxStream};
 
 use super::calls::Authorizer;
 use crate::{
-    daemon::{access::Rights, control::Control},
+    daemon::{control::Control, serve::access::Rights},
     supervise::Answer,
 };
 

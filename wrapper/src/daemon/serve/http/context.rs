@@ -7,7 +7,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::daemon::{access::Access, control::Control, counters::Counters, listen::Address};
+use crate::daemon::{
+    control::Control,
+    counters::Counters,
+    serve::{access::Access, listen::Address},
+};
 
 /// The settings of the HTTP server.
 #[derive(Clone, Debug)]

@@ -12,9 +12,10 @@ use super::{HttpServer, exposition::MetricsText};
 use crate::{
     daemon::{
         counters::{CODES, CallbackResult, Counters, METHODS},
-        health::{Evidence, Health, Level},
-        logging, status, version,
+        host::logging,
+        status, version,
     },
+    runner::{Evidence, Health, Level},
     supervise::{
         End, ExitReason, Mode, Moment, Phase, RunnerState, State, StopOutcome, Supervision, process::Exit,
     },

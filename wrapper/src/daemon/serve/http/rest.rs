@@ -17,10 +17,13 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::context::{ClientAddress, HttpServer, Json, RECEIVE_LIMIT, error, json};
-use crate::daemon::{
-    access::{Requester, Rights},
-    control::{ControlError, Kind},
-    duration, status,
+use crate::{
+    daemon::{
+        control::{ControlError, Kind},
+        serve::access::{Requester, Rights},
+        status,
+    },
+    text::duration,
 };
 
 /// The same limit as for gRPC requests.

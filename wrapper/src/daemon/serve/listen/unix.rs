@@ -25,7 +25,7 @@ use tracing::warn;
 
 use super::{Address, ListenError};
 use crate::{
-    daemon::access,
+    daemon::serve::access,
     supervise::{
         lock_wait::{self, Attempt, LockOwner},
         log_key as key,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use super::*;
 use crate::{
-    daemon::health::{Oldest, RunnerConfig},
+    runner::{Oldest, RunnerConfig},
     supervise::{ChildInfo, Counted, EndedStop, Stop},
 };
 

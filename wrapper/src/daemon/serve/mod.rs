@@ -1,0 +1,7 @@
+//! The servers: addresses, rights of the peers, gRPC and HTTP.
+
+pub mod access;
+pub mod grpc;
+pub mod http;
+mod limits;
+pub mod listen;

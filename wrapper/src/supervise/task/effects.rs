@@ -1,0 +1,135 @@
+//! How the effects of a transition are performed on the child.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use tracing::{error, info, warn};
+
+use super::{Task, observation};
+use crate::supervise::{
+    core::{Callback, ChildInfo, Effect, Event, LogEvidence, Moment},
+    log_key as key,
+    process::Signal,
+    surroundings::Completion,
+};
+
+impl Task {
+    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
+    pub(super) async fn exit(&mut self) -> Option<Event> {
+        // The last probe may show that it aborts its jobs.
+        if matches!(self.observed.has_changed(), Ok(true))
+            && let Some(event) = observation(&mut self.observed).await
+        {
+            self.note(event);
+        }
+        let leftovers = self.supervision.leftovers(&self.policy);
+        let child = self.child.as_mut()?;
+        let pid = child.pid();
+        let exit = child.exit(leftovers).await;
+        let mut log = LogEvidence::default();
+        if let (Some(journal), Some((child, drain))) = (&self.journal, self.supervision.drain_to_search(exit))
+        {
+            log = journal.evidence(child, drain).await;
+        }
+        let aborted_jobs = self.supervision.is_drain_aborted() || log.aborted_jobs;
+        if aborted_jobs && exit.is_success() {
+            warn!(
+                { key::PID } = pid,
+                "the runner aborted its jobs during the drain: another process sent SIGTERM or SIGINT to it"
+            );
+        } else if log.lost_results {
+            warn!(
+                { key::PID } = pid,
+                "the runner gave up reporting the end of at least one job to GitLab during the drain"
+            );
+        }
+        Some(Event::Exited(exit, log))
+    }
+
+    pub(super) async fn perform(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
+        match effect {
+            Effect::Spawn => {
+                self.publish();
+                events.push_back(self.spawn().await);
+            }
+            Effect::Signal(signal) => events.extend(self.signal(signal).await),
+            Effect::KillLeftovers => {
+                if let Some(child) = &mut self.child
+                    && let Err(error) = child.signal(Signal::Kill).await
+                {
+                    error!({ key::ERROR } = %error, { key::PID } = child.pid(), "cannot kill the processes of the runner");
+                }
+            }
+            Effect::Callback(callback) => self.send(callback),
+            Effect::ReadLog(child) => {
+                self.reading =
+                    self.journal.as_ref().map(|journal| journal.last_lines(child.pid(), child.started.at));
+                if self.reading.is_none() {
+                    events.push_back(Event::LogRead(Arc::default()));
+                }
+            }
+            Effect::Count(counted) => self.surroundings.count(counted),
+            Effect::Leave => {}
+        }
+    }
+
+    async fn signal(&mut self, signal: Signal) -> Option<Event> {
+        let child = self.child.as_mut()?;
+        let pid = child.pid();
+        match child.signal(signal).await {
+            Ok(()) => {
+                info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                if signal == Signal::Drain
+                    && let Some(open @ 1..) =
+                        self.supervision.state.stop().and_then(|stop| stop.open_requests)
+                {
+                    warn!(
+                        { key::PID } = pid,
+                        { key::OPEN_REQUESTS } = open,
+                        "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
+                    );
+                }
+                Some(Event::SignalSent(signal))
+            }
+            Err(error) => {
+                error!(
+                    { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
+                    "cannot send signal to the runner"
+                );
+                Some(Event::SignalRefused(signal, Arc::from(error.to_string())))
+            }
+        }
+    }
+
+    async fn spawn(&mut self) -> Event {
+        // These lines are of an earlier child.
+        self.reading = None;
+        match self.try_spawn().await {
+            Ok(child) => {
+                info!({ key::PID } = child.pid(), "runner started");
+                Event::Spawned(child)
+            }
+            Err(error) => {
+                self.child = None;
+                error!({ key::ERROR } = %error, "cannot start the runner");
+                Event::SpawnFailed(Arc::from(error.to_string()))
+            }
+        }
+    }
+
+    async fn try_spawn(&mut self) -> io::Result<ChildInfo> {
+        let child = self.child.insert(self.spawner.spawn().await?);
+        let info = ChildInfo { process: child.identity(), started: Moment::now() };
+        self.note(Event::Forked(info));
+        // The next wrapper must be able to find the child before it becomes a runner.
+        self.save();
+        if let Some(child) = &mut self.child {
+            child.release().await?;
+        }
+        Ok(info)
+    }
+
+    pub(super) fn send(&mut self, callback: Callback) {
+        let completion = Completion { callback: callback.clone(), commands: self.sender.clone() };
+        self.surroundings.send(callback, completion);
+    }
+}

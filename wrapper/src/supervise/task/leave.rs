@@ -1,0 +1,82 @@
+//! The end of the task, and its pause for an upgrade: what the next wrapper, or the new program, finds.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+use tracing::{error, info, warn};
+
+use super::Task;
+use crate::supervise::{
+    core::{Callback, Event, Refusal, StopId},
+    handle::{Command, Paused, Reply},
+    log_key as key,
+};
+
+/// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
+const CALLBACK_WAIT: Duration = Duration::from_secs(25);
+
+impl Task {
+    /// Waits until the callbacks are finished, for at most [`CALLBACK_WAIT`]. Requests are rejected in that time.
+    pub(super) async fn finish_callbacks(&mut self) {
+        let until = Instant::now() + CALLBACK_WAIT;
+        while !self.unfinished_callbacks().is_empty() {
+            match timeout_at(until, self.commands.recv()).await {
+                Ok(Some(Command::Event(event @ Event::CallbackFinished(_), _))) => {
+                    let _no_reply = self.handle(event).await;
+                }
+                Ok(Some(Command::Ping(reply))) => {
+                    let _gone = reply.send(());
+                }
+                // A dropped request reports to its client that the supervisor has ended.
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    pub(super) fn unfinished_callbacks(&self) -> Vec<Callback> {
+        let past = self.supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
+        self.supervision.state.due_callbacks().iter().chain(past).cloned().collect()
+    }
+
+    /// Keeps in the state file what concerns the next wrapper: unfinished callbacks, and the drain that a client requested.
+    pub(super) fn leave_record(&mut self) {
+        let count = self.unfinished_callbacks().len();
+        let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
+        let drain = drain.filter(|_| self.recorder.has_file());
+        if count > 0 && self.recorder.has_file() {
+            warn!(
+                { key::COUNT } = count,
+                "exiting with unsent shutdown callbacks; the next wrapper sends them"
+            );
+        } else if count > 0 {
+            error!(
+                { key::COUNT } = count,
+                "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
+            );
+        }
+        match drain {
+            Some(drain) => info!(
+                { key::ID } = %drain.id,
+                "exiting after a drain that a client requested; the next wrapper starts no runner"
+            ),
+            None if count == 0 => return std::mem::take(&mut self.recorder).finish(),
+            None => {}
+        }
+        self.save();
+    }
+
+    /// Prepares an upgrade, and waits until it has failed: otherwise the new program continues from the state file.
+    pub(super) async fn pause(&mut self, reply: Reply<Paused>) {
+        let (paused, failed) = oneshot::channel();
+        let ready = match self.recorder.has_file() {
+            true => self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved),
+            false => Err(Refusal::NoStateFile),
+        };
+        let _gone = reply.send(ready.map(|()| Paused { _until_dropped: paused }));
+        let _dropped = failed.await;
+    }
+}
