@@ -182,6 +182,47 @@ async fn exit_code_during_upgrade_is_known() {
     assert!(continued > 0, "each runner exited before the upgrade, so the moments are wrong");
 }
 
+/// Upgrades to a script that ends the runner by `end`, and executes the wrapper when the runner is a zombie. A shell would reap the runner.
+async fn upgrade_beside_exit(wrapper: &Wrapper, program: &Path, end: &str) -> V1Status {
+    let script = format!(
+        "#!/usr/bin/env python3\nimport os, sys\nif sys.argv[1] == '--version': sys.exit()\n{end}\n\
+         while ') Z ' not in open('/proc/{}/stat').read(): pass\n\
+         os.execv({:?}, ['grit-wrapper'] + sys.argv[1:])\n",
+        wrapper.child_pid(),
+        built()
+    );
+    let new = program.with_extension("new");
+    fs::write(&new, script).unwrap();
+    fs::set_permissions(&new, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::rename(new, program).unwrap();
+    upgrade(wrapper).await;
+    wrapper.logged("upgraded: supervising the same runner").await;
+    wrapper.client().await.becomes(Status::Stopped).await;
+    status(wrapper).await
+}
+
+#[tokio::test]
+async fn exit_code_of_runner_that_exits_during_exec_is_known() {
+    let start = Start::new();
+    let program = start.folder_path().join("grit-wrapper");
+    install(&program, &built());
+    let wrapper = ready(start.program(&program), &["--code", "3"]).await;
+    let end = format!("os.kill({}, 15)", wrapper.child_pid());
+    let status = upgrade_beside_exit(&wrapper, &program, &end).await;
+    assert_eq!((status.state(), status.failure_reason.as_str()), (State::Failed, "exit status 3"));
+
+    let start = Start::new();
+    let folder = start.folder_path();
+    let (program, ended) = (folder.join("grit-wrapper"), folder.join("ended"));
+    install(&program, &built());
+    let wrapper = ready(start.program(&program), &["--jobs-until", ended.to_str().unwrap()]).await;
+    let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
+    wrapper.v1_client().await.drain(drain).await.unwrap();
+    wrapper.recorded("ready QUIT").await;
+    let status = upgrade_beside_exit(&wrapper, &program, &format!("open({ended:?}, 'w')")).await;
+    assert_eq!(status.drain.unwrap().outcome(), DrainOutcome::Clean);
+}
+
 #[tokio::test]
 async fn exit_code_3_without_request_is_reported() {
     for round in 0..grit_testkit::rounds(10_u64, 50) {
