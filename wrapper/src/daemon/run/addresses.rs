@@ -1,6 +1,6 @@
 //! Opens the state file and the addresses of `run`.
 //!
-//! A unix socket must be bound at the start. A TCP address that is in use, or that no network interface has, is bound as soon as possible: until
+//! A unix socket must be bound at the start. A TCP address that is in use, not resolved, or of no network interface is bound as soon as possible: until
 //! then the wrapper is not ready, because its clients may be connected to another process.
 
 use std::{

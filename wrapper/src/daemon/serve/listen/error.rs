@@ -33,6 +33,12 @@ pub enum ListenError {
     NotPassed { name: String },
     #[error("{address}: the host name has no IP address")]
     NoAddress { address: Address },
+    #[error("{address}: cannot resolve the host name")]
+    Unresolved {
+        address: Address,
+        #[source]
+        source: io::Error,
+    },
     #[error("{address}: no network interface of this host has the address {resolved}")]
     NotAvailable { address: Address, resolved: SocketAddr },
     #[error("{address}: cannot {what}")]
@@ -47,7 +53,12 @@ pub enum ListenError {
 impl ListenError {
     /// Whether the address may become usable without a change of the settings. A unix socket in use belongs to another wrapper.
     pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self, Self::Alive { address: Address::Tcp(_), .. } | Self::NotAvailable { .. })
+        matches!(
+            self,
+            Self::Alive { address: Address::Tcp(_), .. }
+                | Self::NotAvailable { .. }
+                | Self::Unresolved { .. }
+        )
     }
 
     /// The flag with the wrong value; `listen` is the flag with the address.

@@ -16,7 +16,8 @@ const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 /// Listens on the first address of `host`, IPv4 before IPv6, as Go's `net.Listen` does for upstream's wrapper.
 pub(super) async fn bind(address: &Address, host: &str, rules: &Rules) -> Result<TcpListener, ListenError> {
     let io = |what| move |source| ListenError::Io { address: address.clone(), what, source };
-    let mut found: Vec<_> = limited(lookup_host(host)).await.map_err(io("resolve the host name"))?.collect();
+    let unresolved = |source| ListenError::Unresolved { address: address.clone(), source };
+    let mut found: Vec<_> = limited(lookup_host(host)).await.map_err(unresolved)?.collect();
     found.sort_by_key(std::net::SocketAddr::is_ipv6);
     let resolved = *found.first().ok_or_else(|| ListenError::NoAddress { address: address.clone() })?;
     if !resolved.ip().is_loopback() && !rules.beyond_loopback {
