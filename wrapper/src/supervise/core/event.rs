@@ -108,8 +108,6 @@ pub enum Effect {
     Spawn,
     /// [`Event::SignalSent`] or [`Event::SignalRefused`] follows.
     Signal(Signal),
-    /// Kill the processes that the child, which has exited, left behind.
-    KillLeftovers,
     Callback(Callback),
     /// Read the log of this child. [`Event::LogRead`] follows.
     ReadLog(ChildInfo),

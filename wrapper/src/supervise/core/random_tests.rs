@@ -290,7 +290,6 @@ impl Simulation {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Spawn => unreachable!(),
-            Effect::KillLeftovers => {}
             Effect::Signal(signal) => {
                 let child = self.child.as_mut().expect("a signal to nobody");
                 child.takes(signal, self.now, &self.policy);

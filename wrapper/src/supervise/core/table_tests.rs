@@ -13,7 +13,7 @@ use super::{
     event::{Answer, Context, Effect, Event},
     moment::Moment,
     observation::{LogEvidence, Observation},
-    policy::{Policy, Restart, RestartWhen},
+    policy::{Leftovers, Policy, Restart, RestartWhen},
     state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
     statistics::Counted,
     stop::{Mode, Stop, StopOutcome},
@@ -182,7 +182,6 @@ fn word(effect: &Effect) -> String {
         Effect::Spawn => "spawn".to_owned(),
         Effect::Signal(signal) => signal.to_string(),
         Effect::Callback(_) => "callback".to_owned(),
-        Effect::KillLeftovers => "kill leftovers".to_owned(),
         Effect::ReadLog(child) => format!("read log of {}", child.pid()),
         Effect::Count(Counted::Exit(reason)) => format!("count exit {}", reason.name()),
         Effect::Count(Counted::Stop(stop)) => {
@@ -306,10 +305,8 @@ pub(super) fn check_step(
         next.leaving, leaving,
         "{context}: the policy requires to leave when the child stops, only then"
     );
-    if let (State::Stopping { stop, .. }, Event::Exited(..)) = (&before.state, event) {
-        let is_forceful = stop.mode == Mode::Forceful;
-        assert_eq!(count(&Effect::KillLeftovers) == 1, is_forceful, "{context}: what it leaves behind");
-    }
+    let is_forceful = before.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
+    assert!(!is_forceful || before.leftovers(policy) == Leftovers::Kill, "{context}: what it leaves behind");
     assert_eq!(count(&Effect::Leave) == 1, leaves, "{context}");
     if before.leaving {
         assert!(next.leaving, "{context}");

@@ -36,7 +36,7 @@ use super::{
     observation::{LogEvidence, Observation},
     state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
     statistics::{Counted, EndedStop, ExitReason},
-    stop::{Mode, Stop, StopOutcome},
+    stop::{Stop, StopOutcome},
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -149,10 +149,6 @@ impl Supervision {
                 child
             }
             State::Stopping { child, mut stop, phase } => {
-                if stop.mode == Mode::Forceful {
-                    // A forceful stop leaves no process behind, whether the child exited by itself or not.
-                    cx.add(Effect::KillLeftovers);
-                }
                 let killed = matches!(phase, Phase::Killed { .. });
                 cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
                 let end = End::Exited { pid: child.pid(), exit, killed };

@@ -175,6 +175,7 @@ impl Child {
         // First: it can be read only until the parent of an adopted process has reaped it.
         let exit = self.exit_status().await;
         if leftovers == Leftovers::Kill {
+            let _none_left = self.kill_group();
             report(self.pid(), &self.leftovers.end().await, leftovers);
         }
         exit
@@ -276,7 +277,7 @@ impl Child {
 
     /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
     fn kill_and_collect(&mut self) {
-        let _gone = self.kill_own_group();
+        let _gone = self.kill_group();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ended = poll(&mut fds, Some(&COLLECT_LIMIT));
         let _reaped =
@@ -288,12 +289,16 @@ impl Child {
     /// Kills the child and all its processes.
     /// An empty group is not an error.
     fn kill(&self) -> io::Result<()> {
-        let killed = if self.pid_was_reused() { Ok(()) } else { self.kill_own_group() };
+        let killed = self.kill_group();
         let _found = self.leftovers.kill();
         killed
     }
 
-    fn kill_own_group(&self) -> io::Result<()> {
+    /// Kills the process group of the child. While it has members, the kernel does not reuse its id for another one.
+    fn kill_group(&self) -> io::Result<()> {
+        if self.pid_was_reused() {
+            return Ok(());
+        }
         ignore_esrch(kill_process_group(self.pid, rustix::process::Signal::KILL))
     }
 

@@ -52,13 +52,6 @@ impl Task {
                 events.push_back(self.spawn().await);
             }
             Effect::Signal(signal) => events.extend(self.signal(signal).await),
-            Effect::KillLeftovers => {
-                if let Some(child) = &mut self.child
-                    && let Err(error) = child.signal(Signal::Kill).await
-                {
-                    error!({ key::ERROR } = %error, { key::PID } = child.pid(), "cannot kill the processes of the runner");
-                }
-            }
             Effect::Callback(callback) => self.send(callback),
             Effect::ReadLog(child) => {
                 self.reading =
