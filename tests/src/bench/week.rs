@@ -4,7 +4,7 @@
 use std::{fs, thread, time::Duration};
 
 use anyhow::{Context, ensure};
-use grit_proto::wrapper_v1::{WatchRequest, wrapper_client::WrapperClient};
+use grit_proto::wrapper_v1::{StartRequest, WatchRequest, wrapper_client::WrapperClient};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tokio::runtime::Runtime;
@@ -26,7 +26,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     let http_listen = url.replace("http:", "tcp:");
     let options = [
         &["--log-level", "info", "--http-listen", &http_listen, "--probe-interval", "20ms"][..],
-        &["--restart", "always", "--restart-delay", "10ms", "--restart-max-delay", "10ms"],
+        &["--restart", "always"],
     ];
     let wrapper = around_a_runner(folder.path(), &options.concat())?;
     runtime.block_on(wrapper.answers())?;
@@ -37,12 +37,13 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
     }
     let first = Usage::of(&wrapper, None)?;
     let log = || fs::metadata(folder.path().join(site::LOG)).map(|found| found.len() as f64);
-    let (log_before, restarts_before) = (log()?, restarts(&runtime, &url)?);
-    for round in 0..per_day * (DAYS - 1) {
+    let log_before = log()?;
+    let rounds = 0..per_day * (DAYS - 1);
+    for round in rounds.clone() {
         hour(&runtime, &wrapper, &url, round)?;
     }
     let last = Usage::of(&wrapper, Some(first.descriptors))?;
-    let restarts = restarts(&runtime, &url)? - restarts_before;
+    let restarts = rounds.filter(|round| ends_runner(*round)).count() as f64;
     // A connection to the runner may be open or not. A leak would count each restart, or each client.
     Ok(vec![
         Row::new(BENCH, "memory growth after the first day (RssAnon)", last.memory - first.memory, "KB")
@@ -105,30 +106,35 @@ fn hour(runtime: &Runtime, wrapper: &Wrapper, url: &str, round: usize) -> anyhow
         }
         anyhow::Ok(())
     })?;
-    if round % 10 == 1 {
-        let status = || runtime.block_on(status(url));
-        let pid = status()?["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        kill_process(pid.context("no runner")?, Signal::KILL)?;
-        poll::until("the next runner", Duration::from_secs(60), || match status() {
-            Ok(status)
-                if status["pid"]
-                    .as_i64()
-                    .is_some_and(|new| Some(new) != pid.map(|pid| pid.as_raw_nonzero().get().into())) =>
-            {
-                Ok(())
-            }
+    if ends_runner(round) { restart(runtime, wrapper, url) } else { Ok(()) }
+}
+
+fn ends_runner(round: usize) -> bool {
+    round % 10 == 1
+}
+
+/// Kills the runner, and requests the start that the wrapper delays.
+fn restart(runtime: &Runtime, wrapper: &Wrapper, url: &str) -> anyhow::Result<()> {
+    let status = || runtime.block_on(status(url));
+    let pid = status()?["pid"].as_i64().context("no runner")?;
+    let process = Pid::from_raw(i32::try_from(pid)?).context("no runner")?;
+    kill_process(process, Signal::KILL)?;
+    let becomes = |what, holds: &dyn Fn(&Json) -> bool| {
+        poll::until(what, Duration::from_secs(60), || match status() {
+            Ok(status) if holds(&status) => Ok(()),
             other => Err(format!("{other:?}")),
         });
-    }
+    };
+    becomes("the delay before a restart", &|status| status["state"] == "backoff");
+    runtime.block_on(async {
+        let mut client = WrapperClient::new(site::channel(&wrapper.socket).await?);
+        client.start(StartRequest {}).await?;
+        anyhow::Ok(())
+    })?;
+    becomes("the next runner", &|status| status["pid"].as_i64().is_some_and(|new| new != pid));
     Ok(())
 }
 
 async fn status(url: &str) -> anyhow::Result<Json> {
     http::get(&format!("{url}/status")).await?.json()
-}
-
-fn restarts(runtime: &Runtime, url: &str) -> anyhow::Result<f64> {
-    let page = runtime.block_on(http::get(&format!("{url}/metrics")))?.text();
-    let line = page.lines().find_map(|line| line.strip_prefix("grit_wrapper_runner_restarts_total "));
-    line.and_then(|count| count.parse().ok()).context("no counter of restarts")
 }

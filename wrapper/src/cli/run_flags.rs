@@ -16,7 +16,7 @@ use crate::{
         settings::Settings,
     },
     runner::{self, Level, Source},
-    supervise::{Leftovers, Policy, Restart, RestartWhen},
+    supervise::{Leftovers, Policy, RestartWhen},
     text::duration,
 };
 
@@ -103,14 +103,6 @@ pub struct Run {
     /// Restart policy for a runner that exits unexpectedly.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
     pub restart: RestartWhen,
-
-    /// Delay before the first restart; it doubles with each consecutive failure.
-    #[arg(long, env = "GRIT_WRAPPER_RESTART_DELAY", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "1s")]
-    pub restart_delay: Duration,
-
-    /// Maximum delay before a restart.
-    #[arg(long, env = "GRIT_WRAPPER_RESTART_MAX_DELAY", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
-    pub restart_max_delay: Duration,
 
     /// Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills
     /// them.
@@ -243,12 +235,7 @@ impl Run {
             start_grace: self.start_grace,
             request_gap_timeout: self.request_gap_timeout,
             termination_timeout: self.process_termination_timeout,
-            restart: Restart {
-                when: self.restart,
-                first_delay: self.restart_delay,
-                max_delay: self.restart_max_delay,
-                ..Restart::default()
-            },
+            restart: self.restart,
             leftovers: self.leftover_processes,
             leave_when_stopped: self.when_stopped == WhenStopped::Exit,
             ..Policy::default()

@@ -44,7 +44,7 @@ async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> boo
 #[tokio::test]
 async fn restarted_runner_is_not_polling_before_first_probe() {
     let runner = polling_runner().await;
-    let flags = ["--restart=always", "--restart-delay=50ms"];
+    let flags = ["--restart=always"];
     let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &flags, &[]).await;
     wrapper.child_ready().await;
     let first = wrapper.child_pid();

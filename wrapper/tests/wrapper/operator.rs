@@ -1,17 +1,18 @@
 //! The operator's commands, as the documentation shows them.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     process::{Command, Output, Stdio},
 };
 
-use grit_proto::runner_wrapper::Status;
+use grit_proto::{runner_wrapper::Status, wrapper_v1::GetStatusRequest};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     health_levels::{CONFIG, watched_with},
-    support::{Start, Wrapper, eventually, pid},
+    support::{Start, Wrapper, eventually, kill_group, pid},
     upgrade::upgrade,
     web::{ask, ready_at},
 };
@@ -113,7 +114,7 @@ async fn failed_start_exits_1() {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).command(&[program.to_str().unwrap(), "1000"]);
     wrapper.client().await.becomes(Status::Running).await;
     operator(&wrapper, &["drain", "--wait", "--json"]);
-    std::fs::remove_file(&program).unwrap();
+    fs::remove_file(&program).unwrap();
     let failed = operator(&wrapper, &["start"]);
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     assert!(stderr(&failed).contains("the runner could not be started: "), "{}", stderr(&failed));
@@ -224,9 +225,24 @@ async fn wait_above_maximum_level_fails() {
 
 #[tokio::test]
 async fn wait_for_level_fails_in_crash_loop() {
-    let flags = ["--restart=always", "--restart-delay=10ms", "--restart-max-delay=20ms", "--min-uptime=1h"];
-    let wrapper = Start::new().flags(&flags).child(&["--exit-after", "1", "--code", "9"]);
-    drop(wrapper.client().await);
+    let flags = ["--restart=always"];
+    let mut first = ready(&flags, &[]).await;
+    first.signal(Signal::KILL);
+    first.ended().await;
+    // The delays before the first four restarts are 15 s together.
+    let path = first.path("w.sock.state");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    state["supervision"]["restarts"]["failures"] = 4.into();
+    fs::write(&path, state.to_string()).unwrap();
+    let runner = first.child_pid();
+    let wrapper = Start::again(first.into_folder()).flags(&flags).child(&[]);
+    let mut client = wrapper.v1_client().await;
+    kill_group(runner).await;
+    eventually("a crash loop", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        if status.crash_loop { Ok(()) } else { Err(status) }
+    })
+    .await;
     let refused = operator(&wrapper, &["wait", "--for", "process", "--timeout", "60s"]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("is in a crash loop"), "{}", stderr(&refused));

@@ -49,6 +49,14 @@ impl Kind {
         }
     }
 
+    /// The delay before the restart after `failures` earlier failures.
+    pub(super) fn restart_delay(self, failures: u32) -> Duration {
+        match self {
+            Kind::Grit => Duration::from_secs(1) * 2_u32.pow(failures),
+            Kind::Runit | Kind::S6 | Kind::Supervisord | Kind::Systemd => Duration::ZERO,
+        }
+    }
+
     /// Whether other programs can read the state over a socket.
     pub(super) fn has_api(self) -> bool {
         matches!(self, Kind::Grit | Kind::Supervisord | Kind::Systemd)
@@ -238,7 +246,6 @@ fn command(kind: Kind, folder: &Path) -> anyhow::Result<Command> {
         Kind::Grit => {
             let mut command = Command::new(terraform::built("grit-wrapper")?);
             command.args(["run", "--log-level", "error", "--restart", "always"]);
-            command.args(["--restart-delay", "0", "--restart-max-delay", "0"]);
             // The peers do not probe the process.
             command.args(["--probe-interval", "1h"]);
             command.args(["--grpc-listen", &format!("unix://{}", socket(folder).display()), "--"]);

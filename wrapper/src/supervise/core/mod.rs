@@ -39,7 +39,7 @@ pub use self::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{LogEvidence, Observation},
-    policy::{Leftovers, Policy, Restart, RestartWhen},
+    policy::{Leftovers, Policy, RestartWhen},
     state::{
         ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision,
     },

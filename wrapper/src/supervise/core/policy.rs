@@ -19,7 +19,7 @@ pub struct Policy {
     /// Maximum time between SIGTERM and the child's exit; after it the process group is killed. `None`: it depends on the child's own limit.
     pub termination_timeout: Option<Duration>,
     /// Restart policy after an unexpected exit.
-    pub restart: Restart,
+    pub restart: RestartWhen,
     /// Action for processes that are still running after the child exited.
     pub leftovers: Leftovers,
     /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that an earlier wrapper stopped for a
@@ -66,23 +66,11 @@ impl Default for Policy {
             request_gap_timeout: Self::REQUEST_GAP_TIMEOUT,
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: None,
-            restart: Restart::default(),
+            restart: RestartWhen::Never,
             leftovers: Leftovers::Report,
             leave_when_stopped: false,
         }
     }
-}
-
-/// Restart policy after an unexpected exit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restart {
-    pub when: RestartWhen,
-    /// Delay before the first restart; it doubles with each further failure.
-    pub first_delay: Duration,
-    /// The maximum delay.
-    pub max_delay: Duration,
-    /// A child with this uptime is stable: its exit does not continue a crash loop.
-    pub stable_after: Duration,
 }
 
 /// Action for processes that are still running after the child exited. A forceful stop always kills them.
@@ -93,6 +81,7 @@ pub enum Leftovers {
     Kill,
 }
 
+/// Restart policy after an unexpected exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartWhen {
     /// Do not restart, as upstream's wrapper.
@@ -103,38 +92,31 @@ pub enum RestartWhen {
     Always,
 }
 
-impl Restart {
-    /// Long enough to free a port or a lock of the previous child.
-    pub const FIRST_DELAY: Duration = Duration::from_secs(1);
-    /// After a problem of the host is fixed, the runner is restarted within a minute.
-    pub const MAX_DELAY: Duration = Duration::from_secs(60);
-    /// Twice the maximum delay, so that an exit shortly after a restart still counts as a failure.
-    pub const STABLE_AFTER: Duration = Duration::from_secs(120);
-
-    pub(super) fn wants(&self, success: bool) -> bool {
-        match self.when {
-            RestartWhen::Never => false,
-            RestartWhen::OnFailure => !success,
-            RestartWhen::Always => true,
+impl RestartWhen {
+    pub(super) fn wants(self, success: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::OnFailure => !success,
+            Self::Always => true,
         }
-    }
-
-    /// The delay after `failures` consecutive failures.
-    pub(super) fn delay(&self, failures: u32) -> Duration {
-        let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
-        self.first_delay.saturating_mul(factor).min(self.max_delay)
     }
 }
 
-impl Default for Restart {
-    fn default() -> Self {
-        Self {
-            when: RestartWhen::Never,
-            first_delay: Self::FIRST_DELAY,
-            max_delay: Self::MAX_DELAY,
-            stable_after: Self::STABLE_AFTER,
-        }
-    }
+/// Delay before the first restart: long enough to free a port or a lock of the previous child. It doubles with each further failure, so that
+/// a runner that cannot start does not load the host and GitLab.
+pub(super) const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// The maximum delay: after a problem of the host is fixed, the runner is restarted within a minute.
+pub(super) const MAX_RESTART_DELAY: Duration = Duration::from_secs(60);
+
+/// A child with this uptime is stable: its exit does not continue a crash loop. Twice the maximum delay, so that an exit shortly after a
+/// restart still counts as a failure.
+pub(super) const STABLE_AFTER: Duration = Duration::from_secs(120);
+
+/// The delay before the restart after `failures` earlier consecutive failures.
+pub(super) fn restart_delay(failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+    FIRST_RESTART_DELAY.saturating_mul(factor).min(MAX_RESTART_DELAY)
 }
 
 #[cfg(test)]
@@ -155,8 +137,7 @@ mod tests {
 
     #[test]
     fn restart_delay_doubles_up_to_maximum() {
-        let restart = Restart::default();
-        let seconds = |failures| restart.delay(failures).as_secs();
+        let seconds = |failures| restart_delay(failures).as_secs();
         assert_eq!([0, 1, 2, 5, 6, 31, 32, u32::MAX].map(seconds), [1, 2, 4, 32, 60, 60, 60, 60]);
     }
 }

@@ -11,7 +11,7 @@ use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::Observation,
-    policy::{Policy, Restart, RestartWhen},
+    policy::{MAX_RESTART_DELAY, Policy, RestartWhen},
     random_event::RandomEvent,
     simulated_child::Child,
     state::{LastLines, Phase, State, Supervision},
@@ -340,7 +340,7 @@ impl Simulation {
                     self.end(Exit::Signal(9));
                 }
                 State::Backoff { .. } => {
-                    self.pass(self.policy.restart.max_delay);
+                    self.pass(MAX_RESTART_DELAY);
                     self.spawn_fails = false;
                 }
                 _ => match self.supervision.due() {
@@ -360,9 +360,9 @@ fn policies() -> impl Strategy<Value = Policy> {
         // Shorter and longer than the wait for a handler.
         prop::sample::select(vec![Policy::START_GRACE, 3 * Policy::HANDLER_WAIT]),
     )
-        .prop_map(|(when, leave_when_stopped, start_grace)| Policy {
+        .prop_map(|(restart, leave_when_stopped, start_grace)| Policy {
             start_grace,
-            restart: Restart { when, ..Restart::default() },
+            restart,
             leave_when_stopped,
             ..Policy::default()
         })

@@ -13,7 +13,7 @@ use super::{
     event::{Answer, Context, Effect, Event},
     moment::Moment,
     observation::{LogEvidence, Observation},
-    policy::{Leftovers, Policy, Restart, RestartWhen},
+    policy::{Leftovers, Policy, RestartWhen},
     state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
     statistics::Counted,
     stop::{Mode, Stop, StopOutcome},
@@ -174,7 +174,7 @@ impl Supervision {
 }
 
 pub(super) fn on_failure() -> Policy {
-    Policy { restart: Restart { when: RestartWhen::OnFailure, ..Restart::default() }, ..Policy::default() }
+    Policy { restart: RestartWhen::OnFailure, ..Policy::default() }
 }
 
 fn word(effect: &Effect) -> String {

@@ -34,6 +34,7 @@ use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{LogEvidence, Observation},
+    policy::{STABLE_AFTER, restart_delay},
     state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
     statistics::{Counted, EndedStop, ExitReason},
     stop::{Stop, StopOutcome},
@@ -127,7 +128,7 @@ impl Supervision {
         self.observed = Observation::default();
         self.last_lines = LastLines::NotRead;
         let has_failed = self.restarts.failures > 0;
-        self.restarts.stable_at = has_failed.then(|| cx.now + cx.policy.restart.stable_after);
+        self.restarts.stable_at = has_failed.then(|| cx.now + STABLE_AFTER);
         self.state = State::Running { child, reload: None };
     }
 
@@ -166,13 +167,12 @@ impl Supervision {
 
     /// The child ended unexpectedly, after this time, or could not be started. Another one follows where the policy requires it.
     fn failed(&mut self, end: End, uptime: Option<Duration>, cx: &mut Context<'_>) {
-        let policy = &cx.policy.restart;
-        if uptime.is_some_and(|uptime| uptime >= policy.stable_after) {
+        if uptime.is_some_and(|uptime| uptime >= STABLE_AFTER) {
             self.restarts.failures = 0;
         }
-        let delay = policy.delay(self.restarts.failures);
+        let delay = restart_delay(self.restarts.failures);
         self.restarts.failures = self.restarts.failures.saturating_add(1);
-        if policy.wants(end.is_success()) && !self.leaving {
+        if cx.policy.restart.wants(end.is_success()) && !self.leaving {
             self.restarts.automatic = true;
             self.state = State::Backoff { until: cx.now + delay, end };
         } else {

@@ -6,7 +6,7 @@ use super::{
     end::End,
     event::{Answer, Effect, Event, Refusal},
     moment::Moment,
-    policy::Policy,
+    policy::{FIRST_RESTART_DELAY, Policy, STABLE_AFTER},
     state::{LastLines, Phase, Restarts, State, Supervision},
     statistics::{Counted, ExitReason},
     stop::{Mode, Stop, StopId, StopOutcome},
@@ -180,9 +180,14 @@ fn crash_loop_is_reported_until_child_is_stable() {
     let mut now = Moment::now();
     let mut supervision = Supervision::default().with(Event::Boot, now, &policy).next;
     let mut pauses = Vec::new();
-    for _ in 0..6 {
-        supervision = supervision.with(spawned(now), now, &policy).next;
-        supervision = supervision.with(exited(Exit::Code(1)), now, &policy).next;
+    for round in 0..6 {
+        if round % 2 == 0 {
+            supervision = supervision.with(spawned(now), now, &policy).next;
+            supervision = supervision.with(exited(Exit::Code(1)), now, &policy).next;
+        } else {
+            supervision = supervision.with(Event::SpawnFailed(Arc::from("no")), now, &policy).next;
+        }
+        assert_eq!(supervision.is_crash_loop(), round >= 4);
         let due = supervision.due().unwrap();
         pauses.push((due - now.at).as_secs());
         now = now + (due - now.at);
@@ -194,14 +199,14 @@ fn crash_loop_is_reported_until_child_is_stable() {
 
     supervision = supervision.with(spawned(now), now, &policy).next;
     assert!(supervision.is_crash_loop() && supervision.restarts.automatic);
-    now = now + policy.restart.stable_after;
+    now = now + STABLE_AFTER;
     // Without another event, a tick resets the failures.
     assert_eq!(supervision.due(), Some(now.at));
     let lives = supervision.clone().with(Event::Tick, now, &policy).next;
     assert_eq!((lives.is_crash_loop(), lives.restarts.failures, lives.due()), (false, 0, None));
     supervision = supervision.with(exited(Exit::Signal(9)), now, &policy).next;
     assert!(!supervision.is_crash_loop());
-    assert_eq!(supervision.due(), Some((now + policy.restart.first_delay).at));
+    assert_eq!(supervision.due(), Some((now + FIRST_RESTART_DELAY).at));
 }
 
 /// Failures of earlier children do not count after a requested start.
