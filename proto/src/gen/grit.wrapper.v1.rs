@@ -365,7 +365,7 @@ pub enum Level {
     Unspecified = 0,
     /// Not healthy.
     None = 1,
-    /// The process has been running for --min-uptime, is not stopping, and was not restarted recently.
+    /// The process has been running for 2 s or has reached LEVEL_POLLING, is not stopping, and was not restarted recently.
     Process = 2,
     /// The runner has enough `\[[runners]\]` sections and reports that it is ready.
     Ready = 3,

@@ -147,9 +147,6 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let wrapper = with_log(&folder);
     let cases = [
-        broken("young", "the runner has been running for less than 3600s", |spec| {
-            *spec = std::mem::take(spec).wrapper(&["--min-uptime=1h"]).runner(&["--boot-verify=1h"]);
-        }),
         // It does not have /health/ready, so the process state is used.
         broken("starting", "the runner's process state is starting", |spec| {
             *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);

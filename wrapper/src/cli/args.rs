@@ -111,7 +111,6 @@ mod tests {
         assert!(!settings.grpc_rules.beyond_loopback);
         assert!(settings.http.is_none());
         assert_eq!(settings.grpc_listen, [listen::DEFAULT_ADDRESS.parse().unwrap()]);
-        assert_eq!(settings.health.min_uptime, runner::Settings::MIN_UPTIME);
         assert_eq!(settings.health.interval, runner::Settings::INTERVAL);
         assert_eq!(settings.drain_timeout, None);
         assert_eq!(run.when_stopped, WhenStopped::Stay);

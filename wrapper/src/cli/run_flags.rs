@@ -88,10 +88,6 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
-    /// Minimum uptime of a runner for the health level `process`. A runner with the level `polling` does not need it.
-    #[arg(long, env = "GRIT_WRAPPER_MIN_UPTIME", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "2s")]
-    pub min_uptime: Duration,
-
     /// Interval between probes of a healthy runner; shorter while it starts or drains.
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
@@ -138,7 +134,7 @@ pub enum WhenStopped {
 /// Health level at which READY=1 is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReadyWhen {
-    /// The runner's process is running.
+    /// The runner's process has been running for 2s.
     Process,
     /// The runner is ready for jobs.
     Ready,
@@ -220,11 +216,7 @@ impl Run {
             policy: self.policy(),
             drain_timeout: self.drain_timeout,
             state_file: self.state_file.clone(),
-            health: runner::Settings {
-                source,
-                min_uptime: self.min_uptime,
-                interval: self.probe_interval.max(MIN_INTERVAL),
-            },
+            health: runner::Settings { source, interval: self.probe_interval.max(MIN_INTERVAL) },
             runner_listen_address,
             ready_when: self.ready_when.into(),
         }

@@ -7,6 +7,9 @@ use grit_proto::wrapper_v1::Level;
 use super::{Health, evidence::Evidence, quit_problem::drain_reasons, runner_config::ConfigError};
 use crate::supervise::{State, Supervision};
 
+/// Minimum uptime of a healthy runner: one that exits just after its start, for example because its configuration is invalid, exits earlier.
+const MIN_UPTIME: Duration = Duration::from_secs(2);
+
 /// For this time a restart lowers the health level.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
@@ -73,10 +76,9 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
 
 /// The level that a probe found, and the reasons why the next level is not reached.
 ///
-/// The minimum uptime is a substitute for evidence: it excludes a runner that exits just after its start, for example because its
-/// configuration is invalid. A process that has read its configuration and whose job requests GitLab accepts is past that, so a polling
-/// runner does not have to wait, also if it stops polling.
-pub(super) fn health_level(evidence: &Evidence, min_uptime: Duration) -> (Level, Vec<String>) {
+/// [`MIN_UPTIME`] is a substitute for evidence. A process that has read its configuration and whose job requests GitLab accepts is past that,
+/// so a polling runner does not have to wait, also if it stops polling.
+pub(super) fn health_level(evidence: &Evidence) -> (Level, Vec<String>) {
     if let Some(reason) = process_fault(evidence) {
         return (Level::None, vec![reason]);
     }
@@ -90,8 +92,8 @@ pub(super) fn health_level(evidence: &Evidence, min_uptime: Duration) -> (Level,
         (if evidence.succeeded > 0 { Level::Working } else { Level::Polling }, Vec::new())
     };
     let polls = level >= Level::Polling || evidence.has_polled;
-    if !polls && evidence.uptime.is_none_or(|uptime| uptime < min_uptime) {
-        return (Level::None, vec![format!("the runner has been running for less than {min_uptime:?}")]);
+    if !polls && evidence.uptime.is_none_or(|uptime| uptime < MIN_UPTIME) {
+        return (Level::None, vec![format!("the runner has been running for less than {MIN_UPTIME:?}")]);
     }
     (level, reasons)
 }

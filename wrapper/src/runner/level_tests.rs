@@ -88,7 +88,7 @@ impl Case {
     }
 
     fn health_level(&self) -> (Level, String) {
-        let (level, reasons) = health_level(&self.evidence(), 2 * SECOND);
+        let (level, reasons) = health_level(&self.evidence());
         assert_eq!(level >= Level::Polling, reasons.is_empty(), "each level below polling has a reason");
         (level, reasons.join("; "))
     }
@@ -103,7 +103,7 @@ impl Case {
 #[test]
 fn runner_without_section_is_not_ready() {
     let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
-    let (level, reasons) = health_level(&case.evidence(), 2 * SECOND);
+    let (level, reasons) = health_level(&case.evidence());
     assert_eq!(level, Level::Process);
     assert_eq!(reasons, ["the runner's configuration has no [[runners]] section, so it takes no jobs"]);
 }
@@ -112,7 +112,7 @@ fn runner_without_section_is_not_ready() {
 fn runner_behind_a_launcher_is_below_ready() {
     let case = Case { succeeded: 1, ..Case::healthy() };
     let (level, reasons) =
-        health_level(&Evidence { launcher: Some("through `su`".to_owned()), ..case.evidence() }, 2 * SECOND);
+        health_level(&Evidence { launcher: Some("through `su`".to_owned()), ..case.evidence() });
     assert_eq!((level, reasons), (Level::Process, vec!["through `su`".to_owned()]));
 }
 

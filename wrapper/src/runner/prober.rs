@@ -174,7 +174,7 @@ impl Prober {
         evidence.uptime = uptime(&supervision.state, child);
         evidence.restarted = supervision.restarts.automatic;
         evidence.remember(&supervision.state);
-        let (level, reasons) = health_level(evidence, self.settings.min_uptime);
+        let (level, reasons) = health_level(evidence);
         evidence.has_polled |= level >= Level::Polling;
         debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
         let level_max = level_max(evidence);
@@ -268,7 +268,7 @@ mod tests {
         let runtime = runtime.enable_all().thread_stack_size(usize::MAX / 4).build().unwrap();
         let listen_address = Some("localhost:1".to_owned());
         let source = Source { config: "/nonexistent".into(), listen_address, is_single: false };
-        let settings = Settings { source, min_uptime: Duration::ZERO, interval: Settings::INTERVAL };
+        let settings = Settings { source, interval: Settings::INTERVAL };
         let child = ChildInfo::example(std::process::id());
         let state = State::Running { child, reload: None };
         let supervision = Supervision { state, ..Supervision::default() };

@@ -54,11 +54,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let Listener::Tcp(listener) = &tcp else { panic!("{tcp:?}") };
     let address = listener.local_addr().unwrap().to_string();
     let stop = CancellationToken::new();
-    let settings = runner::Settings {
-        source: Source::new(&[], |_| None),
-        min_uptime: runner::Settings::MIN_UPTIME,
-        interval: runner::Settings::INTERVAL,
-    };
+    let settings =
+        runner::Settings { source: Source::new(&[], |_| None), interval: runner::Settings::INTERVAL };
     let (_, health) = tokio::sync::watch::channel(Health::default());
     let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
     let services = Services {

@@ -202,7 +202,7 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     let (mut process, folder) = wrapper.into_parts();
     process.kill().unwrap();
     process.wait().unwrap();
-    let next = Start::again(folder).flags(&["--start-grace=0s", "--min-uptime=0s"]).child(&[]);
+    let next = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
     drop(next.client().await);
     assert_eq!(last_drain(&next), last);
 }
@@ -229,7 +229,7 @@ async fn drain_reports_who_made_it_forceful() {
     let (mut process, folder) = wrapper.into_parts();
     process.kill().unwrap();
     process.wait().unwrap();
-    let next = Start::again(folder).flags(&["--start-grace=0s", "--min-uptime=0s"]).child(&[]);
+    let next = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
     drop(next.client().await);
     assert_eq!(forced_by(&next), by);
 }

@@ -19,7 +19,7 @@ use crate::{
     support::{Start, UNRELATED_USER, as_user, eventually, is_root, misbehaving_child, processes_of},
 };
 
-const FLAGS: [&str; 3] = ["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"];
+const FLAGS: [&str; 2] = ["--start-grace=0s", "--probe-interval=100ms"];
 
 /// A wrapper in a directory with this configuration.
 fn start(config: &str) -> Start {

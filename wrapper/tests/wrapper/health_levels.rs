@@ -145,7 +145,7 @@ pub(crate) async fn watched_with(
 /// These flags, and the flags of a fast wrapper that they do not contain.
 fn with_defaults<'a>(flags: &[&'a str]) -> Vec<&'a str> {
     let name = |flag: &'a str| flag.split('=').next();
-    let defaults = ["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"];
+    let defaults = ["--start-grace=0s", "--probe-interval=100ms"];
     let missing =
         defaults.into_iter().filter(|default| !flags.iter().any(|flag| name(flag) == name(default)));
     missing.chain(flags.iter().copied()).collect()
@@ -257,10 +257,11 @@ async fn runner_without_config_reaches_level_process() {
 #[tokio::test]
 async fn concurrent_job_queries_share_one_runner_request() {
     let runner = Runner::new().await;
-    runner.says("/metrics", 200, VERSION);
+    let polls = polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 204, 1);
+    runner.says("/metrics", 200, &(VERSION.to_owned() + &polls));
     runner.says("/debug/jobs/list", 200, "");
     let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
-    becomes(&mut client, Level::Ready, "").await;
+    becomes(&mut client, Level::Polling, "").await;
     *runner.list.lock().unwrap() = (0, Duration::from_millis(300));
     let requests = (0..100).map(|_| {
         let mut client = client.clone();
@@ -339,7 +340,7 @@ async fn fifo_as_config_file_does_not_block_wrapper() {
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &config, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let wrapper = Start::again(folder)
-        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(&["--start-grace=0s", "--probe-interval=100ms"])
         .env("CONFIG_FILE", config.to_str().unwrap())
         .child(&[]);
     let mut client = wrapper.v1_client().await;

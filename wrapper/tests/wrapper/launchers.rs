@@ -24,7 +24,7 @@ struct Runner {
 
 impl Runner {
     fn new() -> Self {
-        let start = Start::new().flags(&["--start-grace=0s", "--min-uptime=0s"]);
+        let start = Start::new().flags(&["--start-grace=0s"]);
         let work = start.folder_path().join("work");
         fs::create_dir(&work).unwrap();
         for (folder, mode) in [(start.folder_path(), 0o755), (work.clone(), 0o777)] {
@@ -103,8 +103,12 @@ async fn launcher_that_keeps_sigquit_is_refused_before_the_signal() {
         ("sh", &["sh", "-c", "RUNNER run; exit 0"]),
         ("flock", &["flock", "lock", "RUNNER", "run"]),
     ];
+    // All start first: none shows the reason before its minimum uptime.
+    let mut started = Vec::new();
     for (name, command) in refused {
-        let (_wrapper, mut client, runner) = Runner::new().through(command).await;
+        started.push((name, Runner::new().through(command).await));
+    }
+    for (name, (_wrapper, mut client, runner)) in started {
         let through = format!("the command starts the runner (PID {runner}) through `{name}` (PID ");
         has_reason(&mut client, &through).await;
         let error = client.drain(drain(Mode::Graceful)).await.unwrap_err();

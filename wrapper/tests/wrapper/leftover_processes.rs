@@ -61,7 +61,7 @@ impl Drop for Delegated {
 }
 
 fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&str]) -> Wrapper {
-    let start = start.flags(&["--start-grace=0s", "--min-uptime=0s"]).flags(flags);
+    let start = start.flags(&["--start-grace=0s"]).flags(flags);
     let start = match cgroup {
         Some(Delegated(folder)) => {
             let into = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());

@@ -45,7 +45,7 @@ pub(crate) fn stderr(output: &Output) -> String {
 }
 
 pub(crate) async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
-    let wrapper = Start::new().flags(&["--start-grace=0s", "--min-uptime=0s"]).flags(flags).child(habits);
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     wrapper

@@ -305,7 +305,7 @@ async fn failing_drain_fires_alerts_in_sequence() {
     let config = folder.path().join("config.toml");
     fs::write(&config, "[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
     let wrapper = Start::again(folder)
-        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(&["--start-grace=0s", "--probe-interval=100ms"])
         .flags(&["--http-listen=tcp://127.0.0.1:0", "--process-termination-timeout=1h"])
         .env("CONFIG_FILE", config.to_str().unwrap())
         .runner(&runner)

@@ -41,7 +41,7 @@ fn start(folder: TempDir, runner: &Runner, flags: &[&str], habits: &[&str]) -> W
     let config = folder.path().join("config.toml");
     std::fs::write(&config, CONFIG).unwrap();
     Start::again(folder)
-        .flags(&["--start-grace=0s", "--min-uptime=50ms", "--probe-interval=100ms"])
+        .flags(&["--start-grace=0s", "--probe-interval=100ms"])
         .flags(flags)
         .env("CONFIG_FILE", config.to_str().unwrap())
         .runner(runner)

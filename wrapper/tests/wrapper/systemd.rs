@@ -30,7 +30,7 @@ async fn sd_notify_sends_ready_watchdog_and_stopping() {
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     let mut wrapper = Start::again(folder)
-        .flags(&["--start-grace=0s", "--min-uptime=300ms", "--probe-interval=100ms"])
+        .flags(&["--start-grace=0s", "--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .env("WATCHDOG_USEC", "200000")
         .child(&["--jobs-take", "300"]);
@@ -58,7 +58,7 @@ async fn ready_is_not_sent_below_ready_when_level() {
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     let wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--min-uptime=0s", "--probe-interval=100ms"])
+        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .child(&[]);
     let mut all = String::new();
@@ -83,7 +83,7 @@ async fn start_timeout_is_extended_until_all_sections_poll() {
     fs::write(&config, CONFIG).unwrap();
     let manager = UnixDatagram::bind(&path).unwrap();
     let _wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--min-uptime=0s", "--probe-interval=100ms"])
+        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .env("CONFIG_FILE", config.to_str().unwrap())
         .runner(&runner)
@@ -107,7 +107,7 @@ async fn ready_is_resent_after_notify_socket_was_full() {
     // Until the queue of the service manager is full.
     while other.send_to(b"X", &path).is_ok() {}
     let wrapper = Start::again(folder)
-        .flags(&["--min-uptime=0s", "--probe-interval=100ms"])
+        .flags(&["--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .child(&[]);
     wrapper.logged("cannot send sd_notify message").await;
@@ -123,7 +123,7 @@ async fn ready_is_sent_at_level_process_without_http_server() {
     fs::write(&config, "[[runners]]\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
     let manager = UnixDatagram::bind(&path).unwrap();
     let wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--min-uptime=300ms", "--probe-interval=100ms"])
+        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
         .env("NOTIFY_SOCKET", path.to_str().unwrap())
         .env("CONFIG_FILE", config.to_str().unwrap())
         .child(&[]);

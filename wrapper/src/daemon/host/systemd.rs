@@ -306,11 +306,7 @@ mod tests {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
         let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
         let source = Source::new(&[], |_| None);
-        let settings = runner::Settings {
-            source,
-            min_uptime: runner::Settings::MIN_UPTIME,
-            interval: runner::Settings::INTERVAL,
-        };
+        let settings = runner::Settings { source, interval: runner::Settings::INTERVAL };
         let (_publish, health) = watch::channel(runner::Health::default());
         let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
         let _notifier = tokio::spawn(notifier.run(control, supervisor, Level::Process));
