@@ -96,7 +96,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
-    /// Restart policy for a runner that exits unexpectedly.
+    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s; it doubles with each failure in a row, up
+    /// to 60s.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
     pub restart: RestartWhen,
 
