@@ -169,7 +169,11 @@ async fn other_program_errors_match_snapshot() {
     text += &report("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
     for command in [&["status"][..], &["drain"], &["cancel"], &["start"], &["jobs"]] {
         // Which system call fails is by chance.
-        let causes = ["stream closed because of a broken pipe", "Connection reset by peer (os error 104)"];
+        let causes = [
+            "stream closed because of a broken pipe",
+            "Connection reset by peer (os error 104)",
+            "connection reset",
+        ];
         let names = [&names[..], &causes.map(|cause| (cause, "CAUSE"))].concat();
         text += &report(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
     }
