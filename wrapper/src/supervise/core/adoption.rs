@@ -11,8 +11,8 @@ use super::{
 use crate::supervise::process::Exit;
 
 impl Supervision {
-    /// The state in which this wrapper continues; `is_running`: the process that this state names is running. Every state is saved before its effects,
-    /// so that it is unknown whether they happened.
+    /// The state in which this wrapper continues; `is_running`: the process that this state names is running. It is unknown whether the last effect
+    /// happened: a state is saved before its effects, except SIGQUIT in a gap between job requests, which is sent before.
     ///
     /// A shutdown of the earlier wrapper is finished if its child is running: this wrapper then exits as well. Otherwise it is over, and another child
     /// can follow. A stop of a client is never over before `Start`.
@@ -24,7 +24,7 @@ impl Supervision {
             }
             State::Stopping { child, stop, phase } if is_running => {
                 let child = child.not_after(now);
-                let phase = phase.adopted(&child, &stop, now, policy);
+                let phase = phase.adopted(&child, now, policy);
                 State::Stopping { child, stop, phase }
             }
             State::Stopping { child, stop, .. } if stop.id != StopId::Signal => {
@@ -65,7 +65,7 @@ impl ChildInfo {
 }
 
 impl Phase {
-    fn adopted(self, child: &ChildInfo, stop: &Stop, now: Moment, policy: &Policy) -> Self {
+    fn adopted(self, child: &ChildInfo, now: Moment, policy: &Policy) -> Self {
         let quit_sent_at = match self {
             // SIGTERM was sent, or was about to be sent. It is not sent again, and SIGKILL follows in any case.
             Self::Terminating { until, .. } => {
@@ -76,12 +76,11 @@ impl Phase {
             // SIGTERM was not sent. SIGQUIT may have been sent just before.
             Self::Spacing { .. } => return Self::Spacing { until: now + policy.signal_spacing },
             Self::Holding { quit_sent_at, .. } => quit_sent_at,
-            // The state is saved again only after the signal: the earlier wrapper could have been killed in between.
-            Self::AwaitingGap { quit_sent_at, .. } => Some(quit_sent_at.unwrap_or(stop.requested)),
-            Self::Draining { since, .. } => Some(since),
+            // It may have been sent just before the earlier wrapper was killed: in a gap, the state is saved only after the signal.
+            Self::AwaitingGap { .. } | Self::Draining { .. } => Some(now),
         };
         // SIGQUIT may have been sent. A second one is harmless; without one the runner would never exit.
         let until = now.max(child.started + policy.start_grace) + policy.handler_wait;
-        Self::Holding { until, quit_sent_at: quit_sent_at.map(|sent| sent.min(now)) }
+        Self::Holding { until, quit_sent_at }
     }
 }

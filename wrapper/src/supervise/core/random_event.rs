@@ -1,6 +1,11 @@
 //! The random events of the simulation in `random_tests`.
 
-use super::stop::Mode;
+use proptest::prelude::*;
+
+use super::{
+    policy::{Policy, RestartWhen},
+    stop::Mode,
+};
 
 /// One thing that happens to a simulated supervisor.
 #[derive(Clone, Debug)]
@@ -33,6 +38,10 @@ pub(super) enum RandomEvent {
         forked: bool,
         released: bool,
     },
+    /// The wrapper is killed at its next signal to the child, between the state file and the signal or just after both.
+    KilledAtSignal {
+        sent: bool,
+    },
     /// The wrapper is killed, and the next one adopts the child. The child may have exited in between.
     Adopt {
         dies: bool,
@@ -55,7 +64,7 @@ impl RandomEvent {
     pub(super) fn from_number(number: u32) -> Self {
         let [kind, a, b, c] = number.to_be_bytes();
         let some = |byte: u8| (byte % 3 == 1).then_some(byte / 3);
-        match kind % 29 {
+        match kind % 30 {
             0 | 1 => Self::Boot,
             2 => Self::Start,
             3..=6 => Self::Stop {
@@ -79,7 +88,23 @@ impl RandomEvent {
             25 => Self::Aborts,
             26 => Self::Saved(a % 2 == 0),
             27 => Self::Upgrade,
+            28 => Self::KilledAtSignal { sent: a % 2 == 0 },
             _ => Self::LogRead,
         }
     }
+}
+
+pub(super) fn policies() -> impl Strategy<Value = Policy> {
+    (
+        prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
+        any::<bool>(),
+        // Shorter and longer than the wait for a handler.
+        prop::sample::select(vec![Policy::START_GRACE, 3 * Policy::HANDLER_WAIT]),
+    )
+        .prop_map(|(restart, leave_when_stopped, start_grace)| Policy {
+            start_grace,
+            restart,
+            leave_when_stopped,
+            ..Policy::default()
+        })
 }

@@ -11,8 +11,8 @@ use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::Observation,
-    policy::{MAX_RESTART_DELAY, Policy, RestartWhen},
-    random_event::RandomEvent,
+    policy::{MAX_RESTART_DELAY, Policy},
+    random_event::{RandomEvent, policies},
     simulated_child::Child,
     state::{LastLines, Phase, State, Supervision},
     stop::{Mode, Stop, StopId},
@@ -31,6 +31,8 @@ struct Simulation {
     spawn_fails: bool,
     /// The wrapper is killed during the next spawn: whether the process was made, and released from the exec barrier.
     killed_at_spawn: Option<(bool, bool)>,
+    /// The wrapper is killed at the next signal: whether it was sent.
+    killed_at_signal: Option<bool>,
     /// Callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
     /// Callbacks that were reported to the supervisor as finished.
@@ -52,6 +54,7 @@ impl Simulation {
             child: None,
             spawn_fails: false,
             killed_at_spawn: None,
+            killed_at_signal: None,
             callbacks: HashMap::new(),
             reported: HashSet::new(),
             left: false,
@@ -119,6 +122,7 @@ impl Simulation {
             RandomEvent::SignalRefused => self.refuses_signal = true,
             RandomEvent::Adopt { dies } => self.adopt(dies),
             RandomEvent::Upgrade => self.upgrade(),
+            RandomEvent::KilledAtSignal { sent } => self.killed_at_signal = Some(sent),
             RandomEvent::SpawnFails => self.spawn_fails = true,
             RandomEvent::KilledDuringSpawn { forked, released } => {
                 self.killed_at_spawn = Some((forked, released));
@@ -256,6 +260,18 @@ impl Simulation {
         let before = self.supervision.clone();
         let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy, self.handles_quit));
         check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
+        let signal = step.effects.iter().find(|effect| matches!(effect, Effect::Signal(_)));
+        if let (Some(sent), Some(signal)) = (self.killed_at_signal, signal.cloned()) {
+            self.killed_at_signal = None;
+            if sent {
+                self.perform(signal);
+            }
+            // In a gap between job requests, the signal comes before the state file.
+            let is_gap = matches!(event, Event::JobRequests(..));
+            self.supervision = if is_gap { before } else { step.next };
+            self.adopt(false);
+            return step.answer;
+        }
         self.supervision = step.next;
         let mut follow_up = None;
         let mut spawns = false;
@@ -353,23 +369,8 @@ impl Simulation {
     }
 }
 
-fn policies() -> impl Strategy<Value = Policy> {
-    (
-        prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
-        any::<bool>(),
-        // Shorter and longer than the wait for a handler.
-        prop::sample::select(vec![Policy::START_GRACE, 3 * Policy::HANDLER_WAIT]),
-    )
-        .prop_map(|(restart, leave_when_stopped, start_grace)| Policy {
-            start_grace,
-            restart,
-            leave_when_stopped,
-            ..Policy::default()
-        })
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: grit_testkit::rounds(10_000, 100_000), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: grit_testkit::rounds(50_000, 1_000_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Random sequences of events. Terminal states are final. SIGTERM is sent at most once, and no signal but SIGKILL follows it. No second
     /// child, no repeated or unrequested callback, no signal that is too early. Without further events each sequence reaches a final state,

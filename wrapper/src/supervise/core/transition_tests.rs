@@ -174,6 +174,21 @@ fn interrupted_shutdown_is_finished_by_next_wrapper() {
     assert_eq!((&fresh.state, fresh.leaving), (&State::Idle, false));
 }
 
+/// A wrapper that was killed may have sent SIGQUIT a moment ago, whatever its state says.
+#[test]
+fn sigterm_of_next_wrapper_keeps_distance_from_sigquit() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    for name in ["awaiting gap", "draining", "draining since now"] {
+        let adopted = in_state(name, now).adopted(true, now, &policy);
+        let forced = adopted.with(Event::Stop(forceful()), now, &policy);
+        assert_eq!(forced.effects, [], "{name}");
+        let State::Stopping { phase: Phase::Spacing { until }, .. } = forced.next.state else {
+            panic!("{name}")
+        };
+        assert_eq!(until, now + policy.signal_spacing, "{name}");
+    }
+}
+
 #[test]
 fn crash_loop_is_reported_until_child_is_stable() {
     let policy = on_failure();
