@@ -191,8 +191,7 @@ impl Task {
             // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
             let is_gap = matches!(event, Event::JobRequests(..));
             let handles_quit =
-                matches!(event, Event::Stop(_) | Event::Leave(_) | Event::Reload | Event::Tick)
-                    && self.child.as_ref().is_some_and(Child::handles_quit);
+                self.supervision.asks_for_handler() && self.child.as_ref().is_some_and(Child::handles_quit);
             let awaited_gap = self.supervision.awaits_gap();
             let step = self.step(event, handles_quit);
             answer.get_or_insert(step.1);

@@ -312,6 +312,11 @@ impl Supervision {
         matches!(self.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. })
     }
 
+    /// Whether the next event may send a signal that the child has to handle.
+    pub fn asks_for_handler(&self) -> bool {
+        matches!(self.state, State::Running { .. } | State::Stopping { phase: Phase::Holding { .. }, .. })
+    }
+
     /// Whether a signal is held back until the child handles it.
     pub fn holds_signal(&self) -> bool {
         matches!(
