@@ -51,7 +51,7 @@ use crate::{
 };
 
 /// Runs the wrapper until it shuts down, and returns its exit code, which depends on the end of the runner.
-/// After an error nothing was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
+/// After an error no runner was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
 /// executable command: the runner must not be without supervision.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
     // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
@@ -98,7 +98,6 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
 /// What concerns the wrapper's own process: its children, its signals, and systemd.
 struct OwnProcess {
     child_ended: Signal,
-    _file_size: Signal,
     earlier_children: BTreeSet<u32>,
     signals: Signals,
     notifier: Option<Notifier>,
@@ -109,8 +108,10 @@ impl OwnProcess {
         // A parent that ignores SIGCHLD passes that on, and the kernel would then discard the runner's exit status.
         let child_ended = signal(SignalKind::child()).map_err(RunError::Prepare)?;
         // With a handler, a file size limit (LimitFSIZE) is an error like a full disk. The runner does not inherit the handler.
-        let _file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
-            .map_err(RunError::Prepare)?;
+        drop(
+            signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+                .map_err(RunError::Prepare)?,
+        );
         // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
         if let Err(error) = orphans::adopt() {
             warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
@@ -118,7 +119,7 @@ impl OwnProcess {
         let earlier_children = orphans::of_earlier_program();
         let signals = Signals::new().map_err(RunError::Prepare)?;
         let notifier = Notifier::from_env().map_err(RunError::Prepare)?;
-        Ok(Self { child_ended, _file_size, earlier_children, signals, notifier })
+        Ok(Self { child_ended, earlier_children, signals, notifier })
     }
 
     fn start(

@@ -103,7 +103,7 @@ impl Handle {
     }
 
     /// Saves the state and pauses the supervisor, so that another program can continue in this process.
-    /// Rejected without a state file, and while the wrapper is shutting down.
+    /// Rejected without a state file, and if that cannot be written.
     pub async fn pause(&self) -> Result<Paused, HandleError> {
         self.send(Command::Pause).await
     }

@@ -6,7 +6,7 @@
 //! - [`record`] is the state file for the next wrapper, which adopts the child.
 //! - [`handle`] has the requests of the other parts of the program, and [`surroundings`] what the supervisor needs of them.
 //!
-//! This module does not use tonic, hyper, clap or environment variables. `daemon` and `cli` use this module, and never the other way round.
+//! This module does not use tonic, hyper, clap or settings from environment variables. `daemon` and `cli` use this module, and never the other way round.
 
 mod blocking;
 pub mod core;

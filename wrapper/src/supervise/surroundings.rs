@@ -1,4 +1,4 @@
-//! The report that a callback is finished.
+//! What the supervisor needs of the rest of the program, and the report that a callback is finished.
 
 use tokio::sync::{mpsc, oneshot};
 

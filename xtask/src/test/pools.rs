@@ -23,7 +23,7 @@ const BURNERS: [(&str, &str); 10] = [
     ("wrapper", "stop_races::"),
     ("wrapper", "request_gap::gap_is_found_in_large_metrics"),
     ("wrapper", "adoption::repeatedly_killed_wrappers"),
-    ("wrapper", "handover::wrapper_killed"),
+    ("wrapper", "killed_wrapper::wrapper_killed"),
     ("e2e", "wrapper_restarts::"),
     ("grit_wrapper", "supervise::core::random_tests::"),
     ("grit_provider", "fuzz::"),

@@ -10,7 +10,7 @@ async fn exit_of_any_task_ends_the_wrapper_with_its_name() {
         let ended = timeout(LIMIT, end(supervision, &mut tasks)).await.unwrap();
         RunError::from(ended.unwrap_err()).to_string()
     };
-    for name in [SIGNALS, PROBER, NOTIFIER, HTTP, GRPC, ORPHANS] {
+    for name in [SIGNALS, PROBER, REQUEST_GAP, NOTIFIER, HTTP, GRPC, ORPHANS] {
         let others = || {
             let mut tasks = Tasks::default();
             tasks.spawn("another", std::future::pending());

@@ -1,5 +1,5 @@
 //! The pure core of the supervisor: everything that happens is an [`Event`], everything that is done is an [`Effect`], and
-//! [`Supervision::on`] decides. It has no clock, process, file or channel, so that a simulation can drive it on a virtual clock.
+//! [`Supervision::on`] decides. A transition reads no clock, process, file or channel, so that a simulation can drive it on a virtual clock.
 //!
 //! - [`state`] has the states, each with its data. [`transition`] and [`stopping`] have the transitions, [`adoption`] what the next wrapper makes of a
 //!   state. A rule about stopping a child is in [`stopping`].

@@ -66,7 +66,7 @@ impl Supervision {
                 cx.effects.extend(new?.into_iter().map(Effect::Callback));
                 Ok(Answer::Already)
             }
-            // The shell handles no request before the child is there.
+            // The task handles no request before the child is there.
             state @ State::Starting { .. } => {
                 self.state = state;
                 Err(Refusal::Starting)

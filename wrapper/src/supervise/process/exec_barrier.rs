@@ -28,7 +28,7 @@ use tokio::{
 use super::command_line::CommandLine;
 
 /// The first argument that turns this binary into a barrier; not for users.
-pub const ARGUMENT: &str = "__gate";
+pub const ARGUMENT: &str = "__exec-barrier";
 
 /// A slower exec hangs in a file system that does not respond.
 const EXEC_LIMIT: Duration = Duration::from_secs(20);

@@ -46,7 +46,7 @@ pub(crate) fn of_earlier_program() -> BTreeSet<u32> {
     children().into_iter().filter(is_ours).collect()
 }
 
-/// Reaps orphans whenever a child has exited, and children of the [earlier program](of_earlier_program); never returns.
+/// Reaps orphans whenever a child has exited, and children of the [earlier program](of_earlier_program). Returns only when the signal handler ends.
 pub(crate) async fn collect(mut child_ended: Signal, mut earlier: BTreeSet<u32>) {
     loop {
         collect_now(&mut earlier);
