@@ -209,7 +209,7 @@ impl Task {
                 child.prepare_quit().await;
             }
             if is_exit && let Some(child) = self.child.take() {
-                child.reap().await;
+                child.reap();
             }
         }
         self.save();

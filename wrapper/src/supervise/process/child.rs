@@ -30,7 +30,7 @@ use super::{
     exit::Exit,
     identity::{Identity, Origin},
     launcher::launcher_of,
-    leftovers::{LeftoverProcesses, report},
+    leftovers::LeftoverProcesses,
     orphans,
     pidfd::{self, hold, hold_same},
     proc_status,
@@ -128,12 +128,8 @@ impl Child {
         if !runner.is_of_this_boot() {
             return;
         }
-        let mut leftovers = LeftoverProcesses::of_earlier(runner, origin);
-        let left = match policy {
-            Leftovers::Kill => leftovers.end().await,
-            Leftovers::Report => leftovers.running(),
-        };
-        report(runner.pid, &left, policy);
+        let leftovers = LeftoverProcesses::of_earlier(runner, origin);
+        leftovers.finish(policy).await;
         leftovers.close();
     }
 
@@ -169,15 +165,15 @@ impl Child {
         pidfd::exited(&self.pidfd, || self.has_exited()).await;
     }
 
-    /// The exit status of the exited process, at most 2 s later. Where `leftovers` are killed, also waits at most 10 s until they have exited,
-    /// and reports the others.
-    pub(crate) async fn exit(&mut self, leftovers: Leftovers) -> Exit {
+    /// The exit status of the exited process, at most 2 s later. Kills or reports its processes that are still running; where they are killed, waits
+    /// at most 10 s for their exit.
+    pub(crate) async fn exit(&self, policy: Leftovers) -> Exit {
         // First: it can be read only until the parent of an adopted process has reaped it.
         let exit = self.exit_status().await;
-        if leftovers == Leftovers::Kill {
+        if policy == Leftovers::Kill {
             let _none_left = self.kill_group();
-            report(self.pid(), &self.leftovers.end().await, leftovers);
         }
+        self.leftovers.finish(policy).await;
         exit
     }
 
@@ -215,18 +211,14 @@ impl Child {
         ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
     }
 
-    /// Reaps the exited process, and reports its processes that are still running.
-    pub(crate) async fn reap(self) {
+    /// Reaps the exited process.
+    pub(crate) fn reap(self) {
         if !self.adopted {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
         }
         orphans::release(self.pid());
         self.leftovers.close();
-        // Those that could not be killed were reported then.
-        if !self.leftovers.were_killed() {
-            report(self.pid(), &self.leftovers.running(), Leftovers::Report);
-        }
     }
 
     /// The exit status of the exited process. That of an adopted one may become known only after its parent has reaped it, which is waited for.
@@ -329,11 +321,11 @@ mod tests {
         while identity.is_alive().unwrap() {
             std::thread::yield_now();
         }
-        let mut child = Child::adopt(identity, Origin::default()).unwrap().unwrap();
+        let child = Child::adopt(identity, Origin::default()).unwrap().unwrap();
         assert!(!child.is_adopted());
         child.exited().await;
         assert_eq!(child.exit(Leftovers::Report).await, Exit::Code(3));
-        child.reap().await;
+        child.reap();
         assert!(Child::adopt(identity, Origin::default()).unwrap().is_none());
         assert!(process.wait().is_err(), "it was reaped before");
     }
@@ -351,7 +343,7 @@ mod tests {
                 .unwrap();
             let identity = Identity::of(process.id()).unwrap();
             // As if the test were not the parent.
-            let mut child = Child::of_earlier(identity, Origin::default(), false).unwrap().unwrap();
+            let child = Child::of_earlier(identity, Origin::default(), false).unwrap().unwrap();
             // `wait` closes its stdin, so that it exits.
             let parent = std::thread::spawn(move || process.wait().unwrap());
             child.exited().await;

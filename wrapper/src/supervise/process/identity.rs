@@ -1,12 +1,6 @@
 //! Identifies a process uniquely.
 
-use std::{
-    fmt, fs, io,
-    os::unix::fs::MetadataExt,
-    str::FromStr,
-    sync::OnceLock,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, fs, io, os::unix::fs::MetadataExt, str::FromStr, sync::OnceLock, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -151,36 +145,14 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Start time of a process in Unix seconds, by the kernel's current boot time.
-fn started_at(pid: u32) -> Option<f64> {
-    /// The kernel's unit in `/proc`, on all architectures that Linux supports today.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let boot: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    let ticks = Process::of(pid)?.start_ticks;
-    #[expect(clippy::cast_precision_loss, reason = "ticks of a century have 39 bits")]
-    let since_boot = ticks as f64 / TICKS_PER_SECOND;
-    Some(boot + since_boot)
-}
-
 /// The age of a process; zero if it does not exist.
 pub(crate) fn age(pid: u32) -> Duration {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let started = started_at(pid).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    started.map(|started| now.saturating_sub(started)).unwrap_or_default()
+    Process::of(pid).and_then(|process| process.age()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn process_start_time_is_in_the_past() {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
-        let started = started_at(std::process::id()).unwrap();
-        assert!((now - 3600.0..now + 2.0).contains(&started), "{started} and {now}");
-        assert_eq!(started_at(u32::MAX), None);
-    }
 
     #[test]
     fn identity_needs_same_start_time_and_boot() {

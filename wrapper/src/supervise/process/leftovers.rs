@@ -6,7 +6,7 @@
 //! Other processes are never killed: neither the wrapper and its ancestors, nor processes that are older than the runner. Names, command lines
 //! and environments are not used: other users choose them.
 
-use std::{collections::HashSet, fs, io, time::Duration};
+use std::{collections::HashSet, io, time::Duration};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::{Instant, sleep};
@@ -36,16 +36,6 @@ pub(super) struct LeftoverProcesses {
     adopts: bool,
     /// Processes that belonged to the runner while it was running.
     seen: HashSet<(u32, u64)>,
-    /// Whether they were killed after the runner exited.
-    were_killed: bool,
-}
-
-/// A process that is still running after its runner exited.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftoverProcess {
-    pub pid: u32,
-    pub age: Option<Duration>,
-    pub command: String,
 }
 
 impl LeftoverProcesses {
@@ -53,7 +43,7 @@ impl LeftoverProcesses {
         // The first process of a container becomes the parent of all orphans there.
         let adopts =
             rustix::process::child_subreaper().is_ok_and(|set| set.is_some()) && std::process::id() != 1;
-        Self { runner, cgroup, adopts, seen: HashSet::new(), were_killed: false }
+        Self { runner, cgroup, adopts, seen: HashSet::new() }
     }
 
     /// For the runner of the previous wrapper.
@@ -72,14 +62,13 @@ impl LeftoverProcesses {
         self.seen.iter().copied().collect()
     }
 
-    /// Whether they were killed after the runner exited: [`LeftoverProcesses::end`] has returned those that are still running.
-    pub(super) fn were_killed(&self) -> bool {
-        self.were_killed
-    }
-
-    /// The processes that are running now.
-    pub(super) fn running(&self) -> Vec<LeftoverProcess> {
-        describe(&self.find())
+    /// Kills or reports those that are still running after the runner has exited, and reports those that cannot be killed.
+    pub(super) async fn finish(&self, policy: Leftovers) {
+        let found = match policy {
+            Leftovers::Kill => self.end().await,
+            Leftovers::Report => self.find(),
+        };
+        found.iter().for_each(|process| report(self.runner.pid, process, policy));
     }
 
     /// Removes the cgroup, if it is empty.
@@ -106,8 +95,7 @@ impl LeftoverProcesses {
     }
 
     /// Kills them until none is left, for at most [`KILL_LIMIT`]. Returns those that are still running.
-    pub(super) async fn end(&mut self) -> Vec<LeftoverProcess> {
-        self.were_killed = true;
+    async fn end(&self) -> Vec<Process> {
         let begin = Instant::now();
         let mut killed = HashSet::new();
         let mut interval = KILL_INTERVAL;
@@ -121,7 +109,7 @@ impl LeftoverProcesses {
                         "killed the processes that the runner left running"
                     );
                 }
-                return describe(&found);
+                return found;
             }
             killed.extend(found.iter().map(|process| process.pid));
             sleep(interval).await;
@@ -150,36 +138,25 @@ impl LeftoverProcesses {
     }
 }
 
-fn describe(found: &[Process]) -> Vec<LeftoverProcess> {
-    let described = found.iter().map(|process| LeftoverProcess {
-        pid: process.pid,
-        age: age(process.start_ticks),
-        command: process.name(),
-    });
-    described.collect()
-}
-
-/// Logs the processes that are still running after the attempt to kill them, or after the runner exited.
-pub(crate) fn report(runner: u32, found: &[LeftoverProcess], leftovers: Leftovers) {
-    for leftover in found {
-        let (pid, age_seconds) = (leftover.pid, leftover.age.map(|age| age.as_secs()));
-        let command = leftover.command.as_str();
-        match leftovers {
-            Leftovers::Kill => error!(
-                { key::PID } = pid,
-                { key::AGE_SECONDS } = age_seconds,
-                { key::COMMAND } = command,
-                { key::RUNNER_PID } = runner,
-                "cannot kill a process of the runner"
-            ),
-            Leftovers::Report => warn!(
-                { key::PID } = pid,
-                { key::AGE_SECONDS } = age_seconds,
-                { key::COMMAND } = command,
-                { key::RUNNER_PID } = runner,
-                "a process of the runner is still running after the runner exited"
-            ),
-        }
+/// Logs a process that is still running after the attempt to kill it, or after the runner exited.
+fn report(runner: u32, found: &Process, policy: Leftovers) {
+    let (pid, age_seconds) = (found.pid, found.age().map(|age| age.as_secs()));
+    let command = found.name();
+    match policy {
+        Leftovers::Kill => error!(
+            { key::PID } = pid,
+            { key::AGE_SECONDS } = age_seconds,
+            { key::COMMAND } = command,
+            { key::RUNNER_PID } = runner,
+            "cannot kill a process of the runner"
+        ),
+        Leftovers::Report => warn!(
+            { key::PID } = pid,
+            { key::AGE_SECONDS } = age_seconds,
+            { key::COMMAND } = command,
+            { key::RUNNER_PID } = runner,
+            "a process of the runner is still running after the runner exited"
+        ),
     }
 }
 
@@ -192,11 +169,4 @@ fn kill(process: &Process) {
         // The process has just exited, or this user may not kill it; then it is reported.
         let _refused = pidfd_send_signal(&pidfd, Signal::KILL);
     }
-}
-
-/// The kernel reports these ticks at 100 per second.
-fn age(start_ticks: u64) -> Option<Duration> {
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let uptime = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
-    Some(uptime.saturating_sub(Duration::from_millis(start_ticks.saturating_mul(10))))
 }

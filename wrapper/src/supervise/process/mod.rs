@@ -23,7 +23,6 @@ pub use self::{
     command_line::{CommandError, CommandLine},
     exit::Exit,
     identity::{Identity, Origin, Program},
-    leftovers::LeftoverProcess,
     spawner::Spawner,
 };
 pub(crate) use self::{

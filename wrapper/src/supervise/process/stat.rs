@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::Read,
+    time::Duration,
 };
 
 use super::exit::Exit;
@@ -28,6 +29,13 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Time since its start, also while the host was suspended. The kernel reports start times at 100 ticks per second.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let uptime = fs::read_to_string("/proc/uptime").ok()?;
+        let uptime = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+        Some(uptime.saturating_sub(Duration::from_millis(self.start_ticks.saturating_mul(10))))
+    }
+
     /// The process that has this PID now.
     pub(super) fn of(pid: u32) -> Option<Self> {
         // The kernel returns the whole line at once. All processes of a host are read while its runner is not running, so that further
