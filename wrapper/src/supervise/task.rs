@@ -209,7 +209,7 @@ impl Task {
                 child.prepare_quit().await;
             }
             if is_exit && let Some(child) = self.child.take() {
-                child.reap();
+                child.reap(self.supervision.leftovers(&self.policy)).await;
             }
         }
         self.save();

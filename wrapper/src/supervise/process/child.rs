@@ -165,15 +165,14 @@ impl Child {
         pidfd::exited(&self.pidfd, || self.has_exited()).await;
     }
 
-    /// The exit status of the exited process, at most 2 s later. Kills or reports its processes that are still running; where they are killed, waits
-    /// at most 10 s for their exit.
+    /// The exit status of the exited process, at most 2 s later. Where the policy is to kill its processes, also waits at most 10 s for their exit.
     pub(crate) async fn exit(&self, policy: Leftovers) -> Exit {
         // First: it can be read only until the parent of an adopted process has reaped it.
         let exit = self.exit_status().await;
         if policy == Leftovers::Kill {
             let _none_left = self.kill_group();
+            self.leftovers.finish(policy).await;
         }
-        self.leftovers.finish(policy).await;
         exit
     }
 
@@ -211,14 +210,17 @@ impl Child {
         ignore_esrch(pidfd_send_signal(&self.pidfd, signal))
     }
 
-    /// Reaps the exited process.
-    pub(crate) fn reap(self) {
+    /// Reaps the exited process. Where the policy is to report its processes that are still running, they have had the time until now to end.
+    pub(crate) async fn reap(self, policy: Leftovers) {
         if !self.adopted {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _collected = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
         }
         orphans::release(self.pid());
         self.leftovers.close();
+        if policy == Leftovers::Report {
+            self.leftovers.finish(policy).await;
+        }
     }
 
     /// The exit status of the exited process. That of an adopted one may become known only after its parent has reaped it, which is waited for.
@@ -325,7 +327,7 @@ mod tests {
         assert!(!child.is_adopted());
         child.exited().await;
         assert_eq!(child.exit(Leftovers::Report).await, Exit::Code(3));
-        child.reap();
+        child.reap(Leftovers::Report).await;
         assert!(Child::adopt(identity, Origin::default()).unwrap().is_none());
         assert!(process.wait().is_err(), "it was reaped before");
     }
