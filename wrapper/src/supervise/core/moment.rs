@@ -69,7 +69,10 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, time: Duration) -> Self {
-        Self { at: self.at.checked_sub(time).unwrap_or(self.at), wall: self.wall - time }
+        Self {
+            at: self.at.checked_sub(time).unwrap_or(self.at),
+            wall: self.wall.checked_sub(time).unwrap_or(self.wall),
+        }
     }
 }
 

@@ -140,7 +140,7 @@ impl Simulation {
         }
     }
 
-    /// As the shell does: no other event comes in between, but the wrapper can be killed.
+    /// As the task does: no other event comes in between, but the wrapper can be killed.
     fn spawn(&mut self) {
         assert!(self.child.is_none(), "a second child");
         let info = aged(self.now, Duration::ZERO);

@@ -105,8 +105,7 @@ pub enum State {
 }
 
 /// The states that the log, the status, the APIs and the metrics have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunnerState {
     /// No runner was started yet.
     Idle,
