@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// The current call. Outside of a call: one that is never stopped and whose checkpoints are ignored, for unit tests.
 ///

@@ -17,8 +17,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::mutex::Mutex;
 use crate::open_files;
+use parking_lot::Mutex;
 
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// Terraform's default of `-parallelism`.
 pub(crate) const PARALLELISM: usize = 10;

@@ -22,7 +22,6 @@ pub mod fuzz;
 mod gitlab;
 mod host_text;
 mod log_key;
-mod mutex;
 mod open_files;
 mod plan_guard;
 mod plan_overlap;

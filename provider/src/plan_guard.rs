@@ -28,7 +28,7 @@ use std::{
 use tokio::time::sleep;
 
 use crate::call::Walk;
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// `off`: plans are not rejected, and a destroyed drain resource always drains.
 pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";

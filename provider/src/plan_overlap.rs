@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// What this process has planned.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 pub struct SharedRunners(Mutex<Sets>);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 pub struct StoredDrains {

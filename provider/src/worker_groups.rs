@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// The autoscaling groups of the runner managers that this process has read.
 #[derive(Debug, Default)]

@@ -38,7 +38,6 @@ const LAYERS: &[&[&str]] = &[
         "ending_drains.rs",
         "host_text.rs",
         "log_key.rs",
-        "mutex.rs",
         "open_files.rs",
         "plan_guard.rs",
         "plan_overlap.rs",

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     duration::human,
     explain::cause,
     host_text::shortened,
-    mutex::Mutex,
     schema::Progress,
 };
 

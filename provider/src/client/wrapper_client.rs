@@ -9,6 +9,7 @@ use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
     wrapper_v1::{self as v1, wrapper_client::WrapperClient as V1Client},
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::Uri};
 
@@ -22,7 +23,6 @@ use super::{
 };
 use crate::{
     log_key,
-    mutex::Mutex,
     transport::{Connector, Target, TunnelMonitor},
 };
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::retry::Retry;
 use crate::client::{ClientError, RunnerStatus, Wrapper};
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// The time limit for one peer, including retries.
 pub(crate) const PEER_LIMIT: Duration = Duration::from_secs(30);

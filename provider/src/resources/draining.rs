@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,7 +21,6 @@ use crate::{
         receipt::{NoReceipt, Receipt},
     },
     log_key as key,
-    mutex::Mutex,
     process::Shared,
     schema::{AttributePath, Diagnostics, Value},
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::Operation;
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// The tokens that a stop cancels.
 ///

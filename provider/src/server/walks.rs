@@ -19,7 +19,7 @@
 //! plan.
 
 use crate::call::Walk;
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 /// The evidence since Terraform configured the provider.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::mutex::Mutex;
 use crate::transport::{address::HostPort, error::Cause, limits::Deadline};
+use parking_lot::Mutex;
 
 /// sshd's MaxStartups accepts 10 unauthenticated connections before it rejects some.
 pub(crate) const HANDSHAKES_PER_HOST: usize = 8;

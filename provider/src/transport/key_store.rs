@@ -5,7 +5,6 @@ use std::{collections::HashMap, fmt::Write as _, path::PathBuf, sync::Arc};
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
-use crate::mutex::Mutex;
 use crate::transport::{
     error::{Cause, KeyError},
     secret::Secret,
@@ -13,6 +12,7 @@ use crate::transport::{
     target::{CredentialSource, KeySource, Login},
     user_files,
 };
+use parking_lot::Mutex;
 
 /// Shorter keys without a passphrase (Ed25519 and ECDSA in all formats) are parsed faster than another thread starts. RSA keys are longer,
 /// and take milliseconds.

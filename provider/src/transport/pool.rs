@@ -11,11 +11,11 @@ use futures::{
     FutureExt,
     future::{BoxFuture, WeakShared},
 };
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     log_key,
-    mutex::Mutex,
     transport::{
         error::TransportError,
         ssh::{Session, SessionKey},

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::mutex::Mutex;
+use parking_lot::Mutex;
 
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 

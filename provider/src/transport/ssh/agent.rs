@@ -14,8 +14,8 @@ use russh::{
 };
 use tokio::net::UnixStream;
 
-use crate::mutex::Mutex;
 use crate::transport::{error::Cause, user_files};
+use parking_lot::Mutex;
 
 /// An agent, and the key of it to use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use russh::{
     Channel, ChannelId, ChannelOpenFailure,
     client::{self, ChannelOpenHandle, DisconnectReason},
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use super::{failure, host_certificate};
 use crate::{
     host_text::{MAX_TEXT, shortened},
-    mutex::Mutex,
     transport::{
         address::HostPort,
         error::{Cause, HostKeyRefusal},

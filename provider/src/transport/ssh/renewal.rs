@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::{mutex::Mutex, transport::error::TransportError};
+use crate::transport::error::TransportError;
 
 /// The shortest time between two logins: each one costs the host 30 ms of CPU time.
 const LOGIN_INTERVAL: Duration = Duration::from_secs(5);

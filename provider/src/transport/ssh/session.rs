@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use russh::client::{self, Handle};
 use tokio::io::BufReader;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     log_key,
-    mutex::Mutex,
     transport::{
         address::{HostPort, WrapperAddress},
         error::{Cause, Phase, Route, TransportError},
