@@ -6,7 +6,6 @@
 mod actions;
 mod assume_terminated;
 pub mod call;
-mod child;
 mod client;
 mod config;
 mod data_sources;
@@ -16,13 +15,8 @@ mod ending_drains;
 mod explain;
 mod fleet;
 mod functions;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzz;
 mod gitlab;
-mod host_text;
 mod log_key;
-mod open_files;
 mod plan_guard;
 mod plan_overlap;
 pub mod plugin;
@@ -35,7 +29,6 @@ mod shared_runners;
 mod stored_drains;
 #[doc(hidden)]
 pub mod testing;
-mod transport;
 mod wire;
 mod worker_groups;
 

@@ -2,8 +2,6 @@
 
 pub(crate) const BACKTRACE: &str = "backtrace";
 pub(crate) const CALLS: &str = "calls";
-/// Time until the next attempt.
-pub(crate) const DELAY: &str = "delay";
 pub(crate) const DIRECTORY: &str = "directory";
 /// Id of the drain that the wrapper carries out.
 pub(crate) const DRAINED_BY: &str = "drained_by";
@@ -14,11 +12,8 @@ pub(crate) const FAILURES: &str = "failures";
 pub(crate) const FORCED: &str = "forced";
 /// The request is for a forceful shutdown.
 pub(crate) const FORCEFUL: &str = "forceful";
-pub(crate) const HOST: &str = "host";
 /// Another request had started the shutdown.
 pub(crate) const JOINED: &str = "joined";
-/// Type of a host key.
-pub(crate) const KEY_TYPE: &str = "key_type";
 /// Number of running jobs, and the oldest one.
 pub(crate) const LEFT: &str = "left";
 pub(crate) const LEVEL: &str = "level";
@@ -34,6 +29,5 @@ pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const REASON: &str = "reason";
 pub(crate) const STATUS: &str = "status";
 pub(crate) const UID: &str = "uid";
-pub(crate) const USERNAME: &str = "username";
 /// Time since the start of the operation.
 pub(crate) const WAITED: &str = "waited";

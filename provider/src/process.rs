@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use grit_ssh::Selectors;
+
 use crate::{
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
@@ -15,7 +17,6 @@ use crate::{
     schema::{AttributePath, Diagnostics},
     shared_runners::SharedRunners,
     stored_drains::StoredDrains,
-    transport::Selectors,
     worker_groups::WorkerGroups,
 };
 

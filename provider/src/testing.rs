@@ -50,7 +50,7 @@ pub mod resources {
 }
 
 pub mod transport {
-    pub use crate::transport::{Cause, HostKeyVerdict, HostPort, Phase, Secret, WrapperAddress};
+    pub use grit_ssh::{Cause, HostKeyVerdict, HostPort, Phase, Secret, WrapperAddress};
 }
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use grit_testkit::architecture::{Architecture, MAX_FILE_LINES, long_files};
 
 /// From the highest to the lowest. A file imports its own layer and those below it.
 const LAYERS: &[&[&str]] = &[
-    &["lib.rs", "fuzz/", "testing.rs"],
+    &["lib.rs", "testing.rs"],
     &["plugin/"],
     &["server/", "wire/"],
     &["provider.rs", "resources/", "data_sources/", "functions/", "actions/"],
@@ -15,30 +15,12 @@ const LAYERS: &[&[&str]] = &[
     &["explain/", "explain.rs"],
     &["fleet/", "deployment/"],
     &["client/", "gitlab/"],
-    &["transport/"],
-    &["transport/ssh/", "transport/trust/"],
-    // What a session needs besides: values, limits and errors.
-    &[
-        "transport/address.rs",
-        "transport/credential_facts.rs",
-        "transport/error.rs",
-        "transport/handshakes.rs",
-        "transport/limits.rs",
-        "transport/secret.rs",
-        "transport/settings.rs",
-        "transport/stream.rs",
-        "transport/tunnel.rs",
-        "transport/user_files.rs",
-    ],
     &[
         "assume_terminated.rs",
         "call.rs",
-        "child.rs",
         "duration.rs",
         "ending_drains.rs",
-        "host_text.rs",
         "log_key.rs",
-        "open_files.rs",
         "plan_guard.rs",
         "plan_overlap.rs",
         "shared_runners.rs",
@@ -60,7 +42,7 @@ fn imports_lead_to_the_same_layer_or_below() {
     assert!(
         found.is_empty(),
         "A file may import its own layer and those below it, in this order: plugin, server and wire, resources, process, config, explain, \
-         fleet, client, transport, transport/ssh. Move the item down, or pass it as an argument:\n{}",
+         fleet, client. Move the item down, or pass it as an argument:\n{}",
         found.join("\n")
     );
 }
@@ -78,8 +60,7 @@ fn no_files_import_each_other() {
 fn each_library_is_named_only_in_its_module() {
     let architecture = provider();
     for (library, places) in [
-        ("russh", &["transport/ssh/"][..]),
-        ("tf_provider", &["schema/"]),
+        ("tf_provider", &["schema/"][..]),
         ("grit_proto::wrapper_v1", &["client/"]),
         ("grit_proto::runner_wrapper", &["client/"]),
         ("grit_proto::tfplugin6", &["server/", "wire/", "plugin/"]),

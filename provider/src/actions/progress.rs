@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_ssh::host_text::shortened;
 use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -11,7 +12,6 @@ use crate::{
     client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
     explain::cause,
-    host_text::shortened,
     schema::Progress,
 };
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use grit_ssh::BoxStream;
 use h2::{
     RecvStream, SendStream,
     client::{ResponseFuture, SendRequest},
@@ -22,7 +23,7 @@ use tonic::{
     codegen::{Bytes, Service, http},
 };
 
-use crate::{log_key, transport::BoxStream};
+use crate::log_key;
 
 /// Collects the preface, the settings and the first call in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;

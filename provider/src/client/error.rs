@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{
+use grit_ssh::{
+    Cause, Phase, Reachability, Route, TransportError,
     host_text::{MAX_TEXT, shortened},
-    transport::{Cause, Phase, Reachability, Route, TransportError},
 };
 
 /// A call that failed or was rejected.
@@ -112,16 +112,27 @@ impl ClientError {
     }
 }
 
+/// The route to a manager `mgr-2`.
+#[cfg(test)]
+pub(crate) fn example_route() -> Route {
+    Route {
+        method: grit_ssh::ConnectionMethod::Direct,
+        host: "mgr-2".parse().unwrap(),
+        username: Some("deploy".to_owned()),
+        wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
+        hop: None,
+        onward: None,
+        onward_hop: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::ConnectionMethod;
 
     #[test]
     fn failed_call_may_have_arrived_only_after_tunnel_opened() {
-        let broken = |phase, cause| {
-            ClientError::from(TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause))
-        };
+        let broken = |phase, cause| ClientError::from(TransportError::at(phase, example_route(), cause));
         // A protocol error is not retried, and does not show whether the wrapper has read the call.
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());
@@ -130,18 +141,14 @@ mod tests {
             assert!(!broken(phase, Cause::Lost("reset".into())).may_have_arrived(), "{phase}");
         }
         let limit = Duration::from_secs(1);
-        let silent = ClientError::NoAnswer {
-            method: "Drain",
-            limit,
-            silent: false,
-            route: Box::new(Route::example(ConnectionMethod::Direct)),
-        };
+        let silent =
+            ClientError::NoAnswer { method: "Drain", limit, silent: false, route: Box::new(example_route()) };
         assert!(silent.may_have_arrived());
         let status = |code| ClientError::Status {
             method: "Drain",
             code,
             message: String::new(),
-            route: Box::new(Route::example(ConnectionMethod::Direct)),
+            route: Box::new(example_route()),
         };
         assert!(!status(tonic::Code::FailedPrecondition).may_have_arrived());
         assert!(!status(tonic::Code::PermissionDenied).may_have_arrived());

@@ -1,8 +1,7 @@
 //! Limits of what a wrapper reports. A hostile host fills a response with texts, which would be in errors, logs and the state.
 
 use grit_proto::wrapper_v1 as v1;
-
-use crate::host_text::{MAX_TEXT, shortened};
+use grit_ssh::host_text::{MAX_TEXT, shortened};
 
 /// The maximum size of a response. The longest status of grit-wrapper has less than 64 KiB, with any number of jobs; the rest is for fields of
 /// later releases. A response of tiny texts needs about ten times its size in memory.

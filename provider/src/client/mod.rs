@@ -15,6 +15,8 @@ mod wrapper_client;
 #[cfg(test)]
 pub(crate) use drain_info::DrainInfo;
 pub use error::ClientError;
+#[cfg(test)]
+pub(crate) use error::example_route;
 pub(crate) use level::Level;
 pub use request::{DrainRequest, ShutdownCallback};
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};

@@ -9,6 +9,7 @@ use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
     wrapper_v1::{self as v1, wrapper_client::WrapperClient as V1Client},
 };
+use grit_ssh::{Connector, Target, TunnelMonitor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::Uri};
@@ -21,10 +22,7 @@ use super::{
     snapshot::{Snapshot, StatusReport},
     wrapper::Wrapper,
 };
-use crate::{
-    log_key,
-    transport::{Connector, Target, TunnelMonitor},
-};
+use crate::log_key;
 
 /// The client of one wrapper. Clones share the connection.
 ///

@@ -1,5 +1,6 @@
 //! The `gitlab` object of the provider block.
 
+use grit_ssh::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::text::set;
@@ -7,7 +8,6 @@ use crate::{
     explain::values,
     gitlab::{Gitlab, Instance, certificates},
     schema::{Attribute, AttributePath, Diagnostics, Value, attribute_map, object, secret, text},
-    transport::Secret,
 };
 
 /// The instance, unless `url` sets another.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use grit_ssh::{
+    AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check, identity,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -14,9 +17,6 @@ use crate::{
     schema::{
         Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
         required_text, secret, text,
-    },
-    transport::{
-        AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check, identity,
     },
 };
 

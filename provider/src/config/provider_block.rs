@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -18,7 +19,6 @@ use crate::{
     schema::{
         AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
     },
-    transport::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors},
 };
 
 /// Has no `Debug`, because it contains secrets.

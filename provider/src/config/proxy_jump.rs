@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
+use grit_ssh::{
+    Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     ssh_checks::{check_keys, check_needs_key, invalid},
     text::{UNKNOWN, check_address, set},
 };
-use crate::{
-    schema::{AttributePath, Attributes, Diagnostics, Value, attribute_map, required_text, secret, text},
-    transport::{
-        Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
-    },
+use crate::schema::{
+    AttributePath, Attributes, Diagnostics, Value, attribute_map, required_text, secret, text,
 };
 
 /// Has no `Debug`, because it contains secrets.

@@ -5,6 +5,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use grit_ssh::{
+    AgentSource, Attribute, CALL_TIMEOUT, CONNECT_TIMEOUT, ConnectionSettings, CredentialSource, Hop,
+    KEEPALIVE_INTERVAL, KeySource, Login, Secret, Strategy, TrustSources, check, expand,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -19,10 +23,6 @@ use crate::{
     schema::{
         Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, attribute_map,
         boolean, object, optional, secret, text, texts,
-    },
-    transport::{
-        AgentSource, Attribute, CALL_TIMEOUT, CONNECT_TIMEOUT, ConnectionSettings, CredentialSource, Hop,
-        KEEPALIVE_INTERVAL, KeySource, Login, Secret, Strategy, TrustSources, check, expand,
     },
 };
 

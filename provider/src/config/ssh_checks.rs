@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use grit_ssh::{Secret, check, expand};
+
 use super::text::set;
 use crate::{
     explain::values,
     schema::{AttributePath, Diagnostics, Value},
-    transport::{Secret, check, expand},
 };
 
 /// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.

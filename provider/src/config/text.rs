@@ -4,10 +4,11 @@
 
 use std::str::FromStr;
 
+use grit_ssh::AddressError;
+
 use crate::{
     explain::values,
     schema::{AttributePath, Diagnostics, Value},
-    transport::AddressError,
 };
 
 /// Replaces an unknown value in checks of other values. This host name does not exist (RFC 2606).

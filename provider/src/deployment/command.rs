@@ -5,6 +5,10 @@
 
 use std::{collections::BTreeMap, ffi::OsStr, io, path::PathBuf, pin::pin, process::Stdio, time::Duration};
 
+use grit_ssh::{
+    child::{LastPart, describe, supervise},
+    user_files,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::Command,
@@ -13,10 +17,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::format::LARGEST;
-use crate::{
-    child::{LastPart, describe, supervise},
-    transport::user_files,
-};
 
 /// The programs in their order on PATH.
 const PROGRAMS: [&str; 2] = ["terraform", "tofu"];

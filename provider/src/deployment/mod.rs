@@ -8,13 +8,14 @@ mod format;
 
 use std::{path::PathBuf, time::Duration};
 
+use grit_ssh::user_files;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use command::{CommandError, Directory};
 pub(crate) use format::{FormatError, OUTPUT};
 
-use crate::{schema::Dynamic, transport::user_files};
+use crate::schema::Dynamic;
 
 /// How long the end of a command may take after the timeout or the stop.
 const LAST_STEPS: Duration = Duration::from_secs(4);

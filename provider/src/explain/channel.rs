@@ -1,11 +1,12 @@
 //! Texts for a channel that the SSH server refuses to open.
 
+use grit_ssh::{ChannelRefusal, Route, TransportError, WrapperAddress};
+
 use super::{
     diagnostic::{Code, Explained},
     login::user,
     phrases::{forward_target, login_succeeded, server},
 };
-use crate::transport::{ChannelRefusal, Route, TransportError, WrapperAddress};
 
 pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str) -> Explained {
     let route = &*error.route;
@@ -129,13 +130,13 @@ fn not_connected(route: &Route, text: &str) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Cause, ConnectionMethod, Phase};
+    use grit_ssh::{Cause, Phase};
 
     fn next_step(reason: ChannelRefusal, username: &str, wrapper: &str) -> String {
         let route = Route {
             username: Some(username.to_owned()),
             wrapper: wrapper.parse().unwrap(),
-            ..Route::example(ConnectionMethod::Direct)
+            ..crate::client::example_route()
         };
         let cause = Cause::ChannelRefused { reason, text: String::new() };
         refused(&TransportError::at(Phase::Channel, route, cause), reason, "").next_step

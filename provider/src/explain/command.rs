@@ -1,10 +1,11 @@
 //! Texts for the commands of `proxy_command` and `ssh_command`.
 
+use grit_ssh::{Route, SharedIoError, TransportError};
+
 use super::{
     diagnostic::{Code, Explained},
     phrases::{received, server, shown},
 };
-use crate::transport::{Route, SharedIoError, TransportError};
 
 pub(super) fn not_started(route: &Route, program: &str, source: &SharedIoError) -> Explained {
     Explained::new(

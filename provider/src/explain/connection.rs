@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use grit_ssh::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
+
 use crate::{
     client::ClientError,
     duration::human,
@@ -13,7 +15,6 @@ use crate::{
         phrases::{forward_target, login_succeeded, received, server, shown},
         wrapper,
     },
-    transport::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError},
 };
 
 /// Explains why a call to the wrapper of `manager` failed.

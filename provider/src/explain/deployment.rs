@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use grit_ssh::user_files::shown;
+
 use super::diagnostic::{Code, Explained};
 use crate::{
     deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
     duration::human,
     schema::{AttributePath, Diagnostic, Diagnostics},
-    transport::user_files::shown,
 };
 
 const SUMMARY: &str = "Deployment cannot be read";

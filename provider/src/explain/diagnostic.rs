@@ -98,15 +98,13 @@ pub(super) mod tests {
     use std::{fmt::Write as _, io, time::Duration};
 
     use super::Explained;
-    use crate::{
-        client::ClientError,
-        transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
-    };
+    use crate::client::ClientError;
+    use grit_ssh::{Cause, Phase, TransportError};
 
     /// Nothing listens there.
     pub(crate) fn gone() -> ClientError {
         let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-        TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause).into()
+        TransportError::at(Phase::Tcp, crate::client::example_route(), cause).into()
     }
 
     /// The wrapper does not answer.
@@ -115,7 +113,7 @@ pub(super) mod tests {
             method: "CheckStatus",
             limit: Duration::from_secs(10),
             silent: false,
-            route: Box::new(Route::example(ConnectionMethod::Direct)),
+            route: Box::new(crate::client::example_route()),
         }
     }
 

@@ -7,6 +7,8 @@ mod successor;
 
 use std::time::Duration;
 
+use grit_ssh::Reachability;
+
 pub(crate) use self::{
     subject::{AssumeSetting, Subject},
     successor::{address_is_used, assumed_at_used_address, instance_id_twice, superseded},
@@ -27,7 +29,6 @@ use crate::{
     duration::human,
     fleet::drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
     schema::{Diagnostic, Diagnostics, DiagnosticsExt},
-    transport::Reachability,
 };
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
+use grit_ssh::Reachability;
+
 use super::{
     connection::explain,
     diagnostic::{Code, Explained},
@@ -11,7 +13,6 @@ use crate::{
     client::{Level, RunnerStatus, Snapshot, Start},
     duration::human,
     fleet::health::{Missing, NotHealthy},
-    transport::Reachability,
 };
 
 /// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of

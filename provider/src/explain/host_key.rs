@@ -1,10 +1,11 @@
 //! Texts for a host key that is rejected.
 
+use grit_ssh::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
+
 use super::{
     diagnostic::{Code, Explained},
     phrases::{own_line, server},
 };
-use crate::transport::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
 const GUIDE: &str = "How to provide the keys of new hosts: \
                      https://registry.terraform.io/providers/runner-tools/grit/latest/docs/guides/host-keys";
@@ -99,7 +100,6 @@ fn listed(sources: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::ConnectionMethod;
 
     #[test]
     fn unknown_key_names_file_of_its_type() {
@@ -119,7 +119,7 @@ mod tests {
                 searched: Vec::new(),
                 problem: None,
             };
-            let explained = host_key(&Route::example(ConnectionMethod::Direct), &refusal);
+            let explained = host_key(&crate::client::example_route(), &refusal);
             let command = format!("(`ssh-keygen -lf {file}`,");
             assert!(explained.next_step.contains(&command), "{key_type}: {}", explained.next_step);
         }

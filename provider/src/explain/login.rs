@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use grit_ssh::{KeyError, OfferedCertificate, Route};
+
 use super::{
     diagnostic::{Code, Explained},
     phrases::server,
 };
-use crate::{
-    duration::human,
-    transport::{KeyError, OfferedCertificate, Route},
-};
+use crate::duration::human;
 
 pub(super) fn user(route: &Route) -> String {
     route.username.as_ref().map_or_else(|| "the user".to_owned(), |name| format!("{name:?}"))
@@ -157,7 +156,7 @@ pub(super) fn more_factors(route: &Route, wanted: &str) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::KeyProgram;
+    use grit_ssh::KeyProgram;
 
     #[test]
     fn advice_about_key_names_program_of_its_format() {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use grit_ssh::{Route, TransportError};
+
 use crate::{
     assume_terminated,
     client::{RunnerStatus, Snapshot},
     duration::human,
-    transport::{Route, TransportError},
 };
 
 /// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.

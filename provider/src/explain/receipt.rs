@@ -1,5 +1,7 @@
 //! Texts for the receipt of a drain.
 
+use grit_ssh::host_text::{MAX_TEXT, shortened};
+
 use super::{
     diagnostic::{Code, Explained},
     phrases::append,
@@ -7,7 +9,6 @@ use super::{
 use crate::{
     fleet::receipt::{Fate, NoReceipt, Receipt},
     gitlab::{GitlabError, Job},
-    host_text::{MAX_TEXT, shortened},
 };
 
 /// The evidence of a drain that has lost no job.

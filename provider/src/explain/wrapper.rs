@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use grit_ssh::{ConnectionMethod, Route, TransportError, WrapperAddress};
+
 use super::{
     command,
     diagnostic::{Code, Explained},
     phrases::{login_succeeded, received},
 };
-use crate::{
-    duration::human,
-    transport::{ConnectionMethod, Route, TransportError, WrapperAddress},
-};
+use crate::duration::human;
 
 /// For evidence from a TCP port, which any user of the host can bind.
 pub(crate) const UNVERIFIED_PEER: &str = "over TCP, peer not verified by the kernel";
@@ -118,7 +117,7 @@ mod tests {
     fn closed_tcp_connection_may_be_one_to_the_http_server() {
         let steps = |address: &str| {
             let wrapper = address.parse().unwrap();
-            closed(&Route { wrapper, ..Route::example(ConnectionMethod::Direct) }).next_step
+            closed(&Route { wrapper, ..crate::client::example_route() }).next_step
         };
         assert!(steps("tcp://127.0.0.1:9402").contains("--http-listen"));
         assert!(!steps("unix:///run/w.sock").contains("--http-listen"));

@@ -244,8 +244,9 @@ async fn retried(gitlab: &Gitlab, job: &Job) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{gitlab::Instance, transport::Secret};
+    use crate::gitlab::Instance;
     use grit_proto::wrapper_v1 as v1;
+    use grit_ssh::Secret;
 
     fn registration(url: &str, ids: &[u64], system_id: Option<&str>, without_id: u32) -> v1::Registration {
         v1::Registration {

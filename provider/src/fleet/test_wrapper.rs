@@ -9,13 +9,11 @@ use std::{
     time::Duration,
 };
 
+use grit_ssh::{Cause, Phase, TransportError};
 use tokio::time::Instant;
 
 use super::Retry;
-use crate::{
-    client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Start, StatusReport, Wrapper},
-    transport::{Cause, ConnectionMethod, Phase, Route, TransportError},
-};
+use crate::client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Start, StatusReport, Wrapper};
 
 /// The input of a script.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +49,7 @@ pub(super) enum ScriptedFault {
 
 impl From<ScriptedFault> for ClientError {
     fn from(fault: ScriptedFault) -> Self {
-        let route = Route::example(ConnectionMethod::Direct);
+        let route = crate::client::example_route();
         let (phase, cause) = match fault {
             ScriptedFault::Down => {
                 (Phase::Tcp, Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into()))

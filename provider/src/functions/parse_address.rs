@@ -1,11 +1,11 @@
 //! `parse_address`: host and port of an `address`.
 
+use grit_ssh::HostPort;
 use serde::Serialize;
 
 use crate::{
     explain::functions,
     schema::{AttributeType, Function, FunctionError, FunctionSchema, Parameter, Value},
-    transport::HostPort,
 };
 
 #[derive(Debug)]

@@ -12,10 +12,9 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::sync::OnceCell;
 
 pub(crate) use error::GitlabError;
+use grit_ssh::Secret;
 pub(crate) use https::certificates;
 use https::{Answer, Https};
-
-use crate::transport::Secret;
 
 /// GitLab's maximum for a page.
 const PAGE: usize = 100;

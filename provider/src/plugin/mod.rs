@@ -27,7 +27,9 @@ use std::{backtrace::BacktraceStatus, process::ExitCode};
 pub use launch::{Launch, Refusal};
 pub use serve::{ServeError, serve};
 
-use crate::{Registry, call, log_key, open_files};
+use grit_ssh::open_files;
+
+use crate::{Registry, call, log_key};
 
 /// Runs the provider; called by `main`.
 ///

@@ -21,6 +21,7 @@ use grit_proto::{
     },
     tfplugin6::provider_server::ProviderServer,
 };
+use grit_ssh::child;
 use thiserror::Error;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -41,7 +42,7 @@ use super::{
     socket::{Socket, SocketError},
     tls::{Identity, TlsError},
 };
-use crate::{Registry, child, server::Service};
+use crate::{Registry, server::Service};
 
 /// The limit of Go's servers. One message contains the prior and the planned state of a resource.
 const MAX_MESSAGE_SIZE: usize = 256 << 20;

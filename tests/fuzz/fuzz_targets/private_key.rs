@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| grit_provider::fuzz::private_key(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| grit_ssh::fuzz::private_key(bytes));

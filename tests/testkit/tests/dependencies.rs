@@ -148,7 +148,7 @@ fn each_fuzz_target_has_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let manifest = read("tests/fuzz/Cargo.toml");
-    let of_provider = read("provider/src/fuzz/tests.rs");
+    let of_ssh = read("provider/ssh/src/fuzz/tests.rs");
     let of_authority = read("wrapper/authority/src/fuzz.rs");
     let manifest: toml::Table = manifest.parse().unwrap();
     let targets = manifest["bin"].as_array().unwrap();
@@ -161,7 +161,7 @@ fn each_fuzz_target_has_a_test() {
         let calls = |package: &str| {
             last == format!("libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {package}::fuzz::{name}(bytes));")
         };
-        let is_tested = (calls("grit_provider") && of_provider.contains(&format!("super::{name},")))
+        let is_tested = (calls("grit_ssh") && of_ssh.contains(&format!("super::{name},")))
             || (calls("grit_authority") && of_authority.contains(&format!("            {name}(&")));
         assert!(is_tested, "no test calls what {name} calls: {last}");
     }

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// The functions for the crate in tests/fuzz/, which is not a part of the workspace.
-const FEATURES: [&str; 2] = ["--features", "terraform-provider-grit/fuzzing"];
+const FEATURES: [&str; 2] = ["--features", "grit-ssh/fuzzing"];
 
 fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     if options.nightly {

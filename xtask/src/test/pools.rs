@@ -26,9 +26,9 @@ const BURNERS: [(&str, &str); 10] = [
     ("wrapper", "killed_wrapper::wrapper_killed"),
     ("e2e", "wrapper_restarts::"),
     ("grit_wrapper", "supervise::core::random_tests::"),
-    ("grit_provider", "fuzz::"),
-    ("grit_provider", "transport::ssh::keys::"),
-    ("grit_provider", "transport::trust::tests::"),
+    ("grit_ssh", "fuzz::"),
+    ("grit_ssh", "ssh::keys::"),
+    ("grit_ssh", "trust::tests::"),
     ("grit_authority", ""),
 ];
 
@@ -251,13 +251,13 @@ mod tests {
     #[test]
     fn only_unit_tests_that_are_not_busy_share_a_process() {
         let names = ["fuzz::tests::template", "config::empty", "config::full"].map(str::to_owned);
-        let jobs = jobs_of(&binary("grit_provider", true), names.to_vec());
+        let jobs = jobs_of(&binary("grit_ssh", true), names.to_vec());
         let shown: Vec<_> = jobs.iter().map(|job| (job.name.as_str(), job.tests, job.pool)).collect();
         assert_eq!(
             shown,
             [
-                ("grit_provider fuzz::tests::template", 1, Pool::Burners),
-                ("grit_provider (2 unit tests)", 2, Pool::Others)
+                ("grit_ssh fuzz::tests::template", 1, Pool::Burners),
+                ("grit_ssh (2 unit tests)", 2, Pool::Others)
             ]
         );
         assert_eq!(jobs[1].arguments, ["--exact", "config::empty", "config::full"]);

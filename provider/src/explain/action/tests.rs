@@ -9,11 +9,10 @@ use crate::{
         drain::{Mode, NotDrained, Requested},
         health::Missing,
     },
-    transport::{ConnectionMethod, Route},
 };
 
 fn refused(method: &'static str, message: &str) -> ClientError {
-    let route = Box::new(Route::example(ConnectionMethod::Direct));
+    let route = Box::new(crate::client::example_route());
     ClientError::Status { method, code: tonic::Code::FailedPrecondition, message: message.to_owned(), route }
 }
 

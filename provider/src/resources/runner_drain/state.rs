@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use grit_ssh::Selectors;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
         AttributePath, Diagnostics, Schema, Value, attribute_map, computed_text, object, object_schema,
         required_object, required_text,
     },
-    transport::Selectors,
 };
 
 /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_ssh::{HANDSHAKES, Reachability};
 use tokio::time::{Instant, timeout_at};
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
@@ -15,7 +16,6 @@ use crate::{
     fleet::{self, health::HealthPolicy},
     log_key,
     schema::{AttributePath, Diagnostics, Value},
-    transport::{HANDSHAKES, Reachability},
 };
 
 /// The time limit of a refresh of up to [`HANDSHAKES`] runner managers. It also limits a plan.
@@ -159,7 +159,6 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{ConnectionMethod, Route};
 
     #[test]
     fn time_limit_grows_with_waiting_connections() {
@@ -174,7 +173,7 @@ mod tests {
             method: "GetStatus",
             limit,
             silent: true,
-            route: Box::new(Route::example(ConnectionMethod::Direct)),
+            route: Box::new(crate::client::example_route()),
         };
         let (short, deadline) = (Duration::from_millis(500), Instant::now() + REFRESH_TIMEOUT);
         assert!(!was_cut_off(&silent_for(short), deadline), "it failed by its own timeout");

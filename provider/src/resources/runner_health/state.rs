@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_ssh::Selectors;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -22,7 +23,6 @@ use crate::{
     explain::{health, values},
     fleet::health::HealthPolicy,
     schema::{AttributePath, Diagnostics, Number, Value},
-    transport::Selectors,
     worker_groups::GroupMember,
 };
 

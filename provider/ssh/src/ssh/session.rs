@@ -1,0 +1,328 @@
+//! An SSH session over any byte stream: handshake, host key check and authentication, each with its limit, and then channels.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use russh::client::{self, Handle};
+use tokio::io::BufReader;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    algorithms,
+    auth::{self, Credential},
+    failure,
+    handler::{Handler, HandlerError, Observed, REASON_WAIT},
+    renewal::Renewal,
+};
+use crate::{
+    address::{HostPort, WrapperAddress},
+    error::{Cause, Phase, Route, TransportError},
+    handshakes::HostPermit,
+    limits::{Deadline, Limits},
+    stream::{BoxStream, ByteStream, RecordingStream, Transcript},
+    trust::{HostTrust, Pinned},
+    tunnel::ParentTransport,
+};
+
+/// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
+const READ_BUFFER: usize = 4 << 10;
+/// The time for a regular disconnect.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A session to an SSH server that a connection needs.
+#[derive(Debug)]
+pub(crate) struct SessionSpec {
+    pub(crate) key: SessionKey,
+    pub(crate) via: Via,
+    /// Tried in this order.
+    pub(crate) credentials: Vec<Credential>,
+    /// For errors.
+    pub(crate) route: Route,
+}
+
+/// The stream that a session runs over.
+#[derive(Debug)]
+pub(crate) enum Via {
+    Tcp,
+    /// The standard input and output of a command.
+    Command(Vec<String>),
+    /// A channel of another session.
+    Session(Arc<Session>, Box<SessionKey>),
+}
+
+/// Managers whose keys are equal share one session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey {
+    pub(crate) via: ViaKey,
+    pub(crate) address: HostPort,
+    pub(crate) username: String,
+    /// Identifies the credentials; contains no secret.
+    pub(crate) identity: String,
+    /// The host key that the runner manager or the jump host requires.
+    pub(crate) host_key: Option<Pinned>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum ViaKey {
+    Tcp,
+    Command(Vec<String>),
+    Session(Box<SessionKey>),
+}
+
+impl Via {
+    pub(crate) fn key(&self) -> ViaKey {
+        match self {
+            Self::Tcp => ViaKey::Tcp,
+            Self::Command(arguments) => ViaKey::Command(arguments.clone()),
+            Self::Session(_, key) => ViaKey::Session(key.clone()),
+        }
+    }
+}
+
+/// An authenticated SSH connection. Dropping it disconnects, and closes all channels.
+pub(crate) struct Session {
+    handle: Option<Arc<Handle<Handler>>>,
+    observed: Arc<Observed>,
+    transcript: Transcript,
+    route: Route,
+    limits: Limits,
+    end: CancellationToken,
+    opening: AtomicUsize,
+    renewal: Renewal,
+    /// The certificate of the login, if it does not permit forwarding.
+    without_forwarding: Option<String>,
+    parent: Option<Arc<dyn ParentTransport>>,
+    permit: Mutex<HostPermit>,
+}
+
+impl Session {
+    /// Handshake, host key check and authentication over a stream. Dropping the future closes the connection.
+    pub(crate) async fn establish(
+        stream: impl ByteStream,
+        parent: Option<Arc<dyn ParentTransport>>,
+        spec: &SessionSpec,
+        trust: HostTrust,
+        limits: Limits,
+        deadline: Deadline,
+    ) -> Result<Self, TransportError> {
+        let end = CancellationToken::new();
+        let on_failure = end.clone().drop_guard();
+        let mut session = Self {
+            handle: None,
+            observed: Arc::default(),
+            transcript: Transcript::default(),
+            route: spec.route.clone(),
+            limits,
+            end: end.clone(),
+            opening: AtomicUsize::new(0),
+            renewal: Renewal::default(),
+            without_forwarding: None,
+            parent,
+            permit: Mutex::default(),
+        };
+        let config = Arc::new(algorithms::config(&trust, &session.limits));
+        let relayed = !matches!(spec.via, Via::Tcp);
+        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.key.address.clone(), relayed);
+        let stream = RecordingStream::new(stream, session.transcript.clone(), end);
+        let stream = BufReader::with_capacity(READ_BUFFER, stream);
+
+        let limit = deadline.cap(session.limits.handshake);
+        let connecting = client::connect_stream(config, stream, handler);
+        let mut handle = match tokio::time::timeout(limit, Box::pin(connecting)).await {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(HandlerError::HostKey(refusal))) => {
+                return Err(session.failure(Phase::HostKey, Cause::HostKey(refusal)).await);
+            }
+            Ok(Err(HandlerError::Ssh(error))) => {
+                let cause = failure::of_handshake(&error, &session.limits, &session.transcript.first());
+                return Err(session.failure(Phase::Handshake, cause).await);
+            }
+            Ok(Err(HandlerError::ServerOpensChannels(count))) => {
+                return Err(session.failure(Phase::Handshake, Cause::ServerOpensChannels(count)).await);
+            }
+            Err(_) => {
+                let cause = failure::of_silence(limit, &session.transcript.first());
+                return Err(session.failure(Phase::Handshake, cause).await);
+            }
+        };
+
+        let username = &spec.key.username;
+        let (observed, limits) = (&session.observed, &session.limits);
+        let login = auth::authenticate(&mut handle, observed, username, &spec.credentials, limits, deadline);
+        match login.await {
+            Ok(certificate) => session.without_forwarding = certificate,
+            Err(cause) => return Err(session.failure(Phase::Auth, cause).await),
+        }
+        session.handle = Some(Arc::new(handle));
+        on_failure.disarm();
+        tracing::debug!(host = %spec.key.address, username = username, "SSH session established");
+        Ok(session)
+    }
+
+    /// Keeps the handshake permit of the host until [`Self::release_permit`].
+    ///
+    /// sshd reports a successful login before it decrements its count for MaxStartups. It has done so when it opens a channel.
+    pub(crate) fn hold_permit(mut self, permit: HostPermit) -> Self {
+        self.permit = Mutex::new(permit);
+        self
+    }
+
+    pub(crate) fn release_permit(&self) {
+        drop(self.permit.lock().take());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
+    }
+
+    /// Whether, and when, another session replaces this one.
+    pub(crate) fn renewal(&self) -> &Renewal {
+        &self.renewal
+    }
+
+    /// Opens a channel to an address on the server's side. The stream ends with the session, even if a write is blocked.
+    pub(crate) async fn open(
+        &self,
+        to: &WrapperAddress,
+        deadline: Deadline,
+    ) -> Result<(BoxStream, Transcript), TransportError> {
+        let limit = deadline.cap(self.limits.channel);
+        let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
+        self.release_permit();
+        match opened.unwrap_or(Err(Cause::TimedOut { limit })) {
+            Ok(channel) => {
+                let transcript = Transcript::default();
+                let end = self.observed.ended().clone();
+                let stream = RecordingStream::new(channel.into_stream(), transcript.clone(), end);
+                Ok((Box::new(stream), transcript))
+            }
+            Err(cause) => {
+                if matches!((to, &cause), (WrapperAddress::Unix(_), Cause::ChannelRefused { .. })) {
+                    self.renewal.request();
+                }
+                let mut error = self.failure(Phase::Channel, cause).await;
+                error.evidence.certificate.clone_from(&self.without_forwarding);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the session has ended. Waits a moment: the reason arrives after the end of the stream.
+    async fn ends(&self) -> bool {
+        tokio::time::timeout(REASON_WAIT, self.observed.ended().cancelled()).await.is_ok()
+    }
+
+    /// Why the session ended, if [it did](Self::ends).
+    pub(crate) async fn close_reason(&self, phase: Phase) -> Option<TransportError> {
+        if !self.ends().await {
+            return None;
+        }
+        let cause = self.observed.end_cause(&self.limits);
+        Some(self.failure(phase, cause).await)
+    }
+
+    async fn open_unlimited(&self, to: &WrapperAddress) -> Result<russh::Channel<client::Msg>, Cause> {
+        let alone = self.opening.fetch_add(1, Ordering::SeqCst) == 0;
+        let counted = Counted(&self.opening);
+        let opened = self.open_once(to).await;
+        let still_alone = alone && self.opening.load(Ordering::SeqCst) == 1;
+        drop(counted);
+        match opened {
+            Ok(channel) => Ok(channel),
+            Err(russh::Error::ChannelOpenFailure(reason)) => {
+                // The handler receives the text without a channel number: it may belong to another channel that is being opened.
+                let text = self.observed.refusal_text(REASON_WAIT).await.filter(|_| still_alone);
+                let reason = failure::channel_refusal(&reason);
+                Err(Cause::ChannelRefused { reason, text: text.unwrap_or_default() })
+            }
+            Err(error) => {
+                if self.ends().await {
+                    return Err(self.observed.end_cause(&self.limits));
+                }
+                Err(failure::of_session(&error, &self.limits))
+            }
+        }
+    }
+
+    async fn open_once(&self, to: &WrapperAddress) -> Result<russh::Channel<client::Msg>, russh::Error> {
+        let handle = self.handle.as_ref().ok_or(russh::Error::Disconnect)?;
+        match to {
+            WrapperAddress::Unix(path) => handle.channel_open_direct_streamlocal(path.clone()).await,
+            WrapperAddress::Tcp(address) => {
+                // The originator is only for the server's log, and unknown behind a command or a jump host.
+                let port = u32::from(address.port());
+                handle.channel_open_direct_tcpip(address.host(), port, "127.0.0.1", 0).await
+            }
+        }
+    }
+
+    /// An error with everything that was observed.
+    async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
+        let mut error = TransportError::at(phase, self.route.clone(), cause);
+        error.evidence.received = self.transcript.first();
+        error.evidence.banner = (phase == Phase::Auth).then(|| self.observed.banner()).flatten();
+        match &self.parent {
+            Some(parent) => parent.enrich(error).await,
+            None => error,
+        }
+    }
+}
+
+/// The end of a jump host's session is the cause of all errors behind it.
+#[async_trait]
+impl ParentTransport for Session {
+    async fn enrich(&self, error: TransportError) -> TransportError {
+        if self.is_closed() { self.close_reason(error.phase).await.unwrap_or(error) } else { error }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let (handle, end, ended) = (self.handle.take(), self.end.clone(), self.observed.ended().clone());
+        let parent = self.parent.take();
+        match (handle, tokio::runtime::Handle::try_current()) {
+            (Some(handle), Ok(runtime)) => {
+                runtime.spawn(async move {
+                    let disconnect = async {
+                        let reason = russh::Disconnect::ByApplication;
+                        if handle.disconnect(reason, "done", "en").await.is_ok() {
+                            ended.cancelled().await;
+                        }
+                    };
+                    if tokio::time::timeout(DISCONNECT_TIMEOUT, disconnect).await.is_err() {
+                        tracing::debug!("SSH session did not close in time; closing the connection");
+                    }
+                    end.cancel();
+                    drop(parent);
+                });
+            }
+            _ => end.cancel(),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("route", &self.route)
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts down when dropped.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

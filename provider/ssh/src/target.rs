@@ -1,0 +1,146 @@
+//! A runner manager with resolved values: precedence is decided in `config`.
+
+use std::path::PathBuf;
+
+use crate::{
+    address::{HostPort, WrapperAddress},
+    error::{Attribute, Route},
+    secret::Secret,
+    settings::ConnectionMethod,
+};
+
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The key of the map entry: the name of the runner manager in messages.
+    pub manager: String,
+    /// The name of the instance.
+    pub instance_name: String,
+    /// The instance id of the cloud provider, for templates.
+    pub instance_id: Option<String>,
+    /// The SSH server.
+    pub address: HostPort,
+    pub wrapper_address: WrapperAddress,
+    pub login: Login,
+    /// The required host key: public keys and `SHA256:` fingerprints, one per line. It replaces all other sources of trusted keys.
+    pub host_key: Option<String>,
+    /// The jump hosts, in order of connection.
+    pub hops: Vec<Hop>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Hop {
+    pub address: HostPort,
+    pub login: Login,
+    /// As [`Target::host_key`].
+    pub host_key: Option<String>,
+}
+
+/// User and credentials. A missing value is an error only when a connection needs it.
+#[derive(Debug, Clone, Default)]
+pub struct Login {
+    pub username: Option<String>,
+    pub credentials: Option<CredentialSource>,
+}
+
+/// The source of credentials: a private key, an agent, or both, which are tried in this order.
+#[derive(Debug, Clone, Default)]
+pub struct CredentialSource {
+    pub private_key: Option<KeySource>,
+    /// Ignored if the private key is not encrypted.
+    pub passphrase: Option<Secret>,
+    /// A file with an OpenSSH user certificate of the private key.
+    pub certificate_path: Option<PathBuf>,
+    pub agent: Option<AgentSource>,
+}
+
+/// A private key, and its attribute.
+#[derive(Debug, Clone)]
+pub enum KeySource {
+    Text(Secret, Attribute),
+    File(PathBuf, Attribute),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct AgentSource {
+    /// None is an error when a connection needs the agent.
+    pub socket: Option<PathBuf>,
+    /// The key to use: its public key, `SHA256:` fingerprint or comment. Without it, at most five keys are tried.
+    pub identity: Option<String>,
+}
+
+/// The values of a runner manager, besides its addresses, that can select its host: managers with equal addresses and different values can be on
+/// different hosts. A command of a [`Strategy`](super::settings::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Selectors {
+    pub instance_name: bool,
+    pub instance_id: bool,
+    pub username: bool,
+}
+
+/// The host and wrapper that a connection reaches, in one notation. Equal texts are the same wrapper.
+pub fn identity(
+    address: &HostPort,
+    wrapper: &WrapperAddress,
+    selectors: Selectors,
+    [instance_name, instance_id, username]: [Option<&str>; 3],
+) -> String {
+    let mut identity = format!("{} {wrapper}", address.canonical());
+    let used = [
+        (selectors.instance_name, instance_name),
+        (selectors.instance_id, instance_id),
+        (selectors.username, username),
+    ];
+    for (_, value) in used.iter().filter(|(is_used, _)| *is_used) {
+        identity += &format!(" {:?}", value.unwrap_or_default());
+    }
+    identity
+}
+
+impl Target {
+    /// Identifies the wrapper among those of this process.
+    pub(super) fn identity(&self, selectors: Selectors) -> String {
+        let values =
+            [Some(&*self.instance_name), self.instance_id.as_deref(), self.login.username.as_deref()];
+        identity(&self.address, &self.wrapper_address, selectors, values)
+    }
+
+    pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
+        Route {
+            method,
+            host: self.address.clone(),
+            username: None,
+            wrapper: self.wrapper_address.clone(),
+            hop: None,
+            onward: None,
+            onward_hop: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(address: &str, selectors: Selectors, id: Option<&str>) -> String {
+        let (address, wrapper) = (address.parse().unwrap(), "unix:///w.sock".parse().unwrap());
+        identity(&address, &wrapper, selectors, [Some("m1"), id, Some("deploy")])
+    }
+
+    #[test]
+    fn identity_has_one_notation_for_one_host() {
+        let plain = |address| of(address, Selectors::default(), Some("i-1"));
+        assert_eq!(plain("Host-A.example"), "host-a.example:22 unix:///w.sock");
+        assert_eq!(plain("host-a.example:22"), plain("Host-A.example"));
+        assert_eq!(plain("[2001:DB8:0::7]:22"), plain("2001:db8::7"));
+        assert_ne!(plain("host-a.example:2222"), plain("host-a.example"));
+    }
+
+    #[test]
+    fn identity_has_values_that_select_the_host() {
+        let by_id = Selectors { instance_id: true, ..Selectors::default() };
+        assert_ne!(of("h", by_id, Some("i-1")), of("h", by_id, Some("i-2")));
+        assert_ne!(of("h", by_id, Some("i-1")), of("h", by_id, None));
+        let by_name = Selectors { instance_name: true, ..Selectors::default() };
+        assert_eq!(of("h", by_name, Some("i-1")), of("h", by_name, Some("i-2")));
+    }
+}

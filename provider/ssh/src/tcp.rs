@@ -1,0 +1,225 @@
+//! TCP connections: name resolution, parallel attempts, and socket options.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+
+use crate::{address::HostPort, error::Cause, limits::Deadline};
+
+/// The delay before the next address is tried in parallel (RFC 8305).
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// Connects to the first address of the host that accepts the connection.
+///
+/// The name resolution and the connection have this limit each, until the deadline: a name service that does not respond says nothing about
+/// the host.
+pub(crate) async fn connect(
+    address: &HostPort,
+    limit: Duration,
+    deadline: Deadline,
+) -> Result<QuickAck, Cause> {
+    let lookup = tokio::net::lookup_host((address.host(), address.port()));
+    let found = resolved(lookup, deadline.cap(limit)).await.map_err(|cause| match address.zone() {
+        // The name service reports an unknown name.
+        Some(zone) => {
+            let problem = format!("this machine has no network interface {zone:?}");
+            Cause::Resolve(io::Error::new(io::ErrorKind::AddrNotAvailable, problem).into())
+        }
+        None => cause,
+    });
+    let found = found?.collect();
+    connect_any(found, deadline.cap(limit)).await
+}
+
+async fn resolved<T>(lookup: impl Future<Output = io::Result<T>>, limit: Duration) -> Result<T, Cause> {
+    let found = tokio::time::timeout(limit, lookup).await.unwrap_or_else(|_| {
+        let problem = format!("the name service did not respond within {}", seconds(limit));
+        Err(io::Error::new(io::ErrorKind::TimedOut, problem))
+    });
+    found.map_err(|error| Cause::Resolve(error.into()))
+}
+
+/// A duration with tenths of a second.
+fn seconds(limit: Duration) -> String {
+    format!("{}s", (limit.as_secs_f64() * 10.0).round() / 10.0)
+}
+
+/// Connects to the first of these addresses that accepts the connection. The error is the one that shows most about the host.
+async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Result<QuickAck, Cause> {
+    let until = Instant::now() + limit;
+    let mut trying = FuturesUnordered::new();
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
+    let mut shown = Shown::Nothing;
+    loop {
+        if let Some(next) = waiting.pop_front() {
+            trying.push(TcpStream::connect(next));
+        }
+        let wait = if waiting.is_empty() { until } else { until.min(Instant::now() + HEAD_START) };
+        match timeout_at(wait, trying.next()).await {
+            Ok(Some(Ok(stream))) => {
+                stream.set_nodelay(true).map_err(|error| Cause::Network(error.into()))?;
+                return Ok(QuickAck(stream));
+            }
+            Ok(Some(Err(error))) if Shown::by(&error) >= shown => {
+                shown = Shown::by(&error);
+                failed = error;
+            }
+            Ok(None) if waiting.is_empty() => return Err(Cause::Network(failed.into())),
+            Err(_) if Instant::now() >= until => {
+                return Err(match shown {
+                    Shown::Other => Cause::Network(failed.into()),
+                    Shown::Nothing | Shown::Absence => Cause::TimedOut { limit },
+                });
+            }
+            Ok(Some(Err(_)) | None) | Err(_) => {}
+        }
+    }
+}
+
+/// Whether an error of a connection shows that no server responds at the address.
+pub(super) fn shows_absence(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, TimedOut};
+    matches!(kind, ConnectionRefused | HostUnreachable | TimedOut)
+}
+
+/// What the error of one address of a host shows. The highest value counts: a host that responds at one address is not absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Shown {
+    /// There is no route from here, for example no IPv6.
+    Nothing,
+    Absence,
+    Other,
+}
+
+impl Shown {
+    fn by(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NetworkUnreachable => Self::Nothing,
+            kind if shows_absence(kind) => Self::Absence,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A TCP stream with immediate acknowledgements. Linux resets this option, so it is set after every read.
+///
+/// sshd before 10.1 uses Nagle's algorithm for sessions that only forward. With delayed acknowledgements, the first response takes 2 x 43
+/// ms longer. Best effort: other systems, and errors, are ignored.
+#[derive(Debug)]
+pub(crate) struct QuickAck(TcpStream);
+
+impl QuickAck {
+    fn arm(&self) {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::net::sockopt::set_tcp_quickack(&self.0, true) {
+            tracing::trace!(error = %error, "cannot set TCP_QUICKACK");
+        }
+    }
+}
+
+impl AsyncRead for QuickAck {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.0).poll_read(cx, buffer);
+        if polled.is_ready() {
+            self.arm();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for QuickAck {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Reachability, Route,
+        error::{Phase, TransportError},
+        limits::Limits,
+        settings::ConnectionMethod,
+    };
+
+    #[tokio::test]
+    async fn error_of_several_addresses_shows_most_about_host() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let refused = listener.local_addr().unwrap();
+        drop(listener);
+        // TCP has no broadcast: ENETUNREACH. A link-local address needs a scope: EINVAL.
+        let no_route: SocketAddr = "255.255.255.255:22".parse().unwrap();
+        let invalid: SocketAddr = "[fe80::1]:22".parse().unwrap();
+        for (other, is_absent) in [(no_route, true), (invalid, false)] {
+            for addresses in [[refused, other], [other, refused]] {
+                let cause = connect_any(addresses.into(), Duration::from_secs(60)).await.unwrap_err();
+                let route = Route::example(ConnectionMethod::Direct);
+                let reachability = TransportError::at(Phase::Tcp, route, cause).reachability();
+                assert_eq!(reachability == Reachability::Absent, is_absent, "{other}: {reachability:?}");
+            }
+        }
+    }
+
+    /// No packet was sent. The interface may belong to another machine.
+    #[tokio::test]
+    async fn unknown_interface_is_not_an_absent_host() {
+        for (address, text) in [
+            ("fe80::1%no-such-if", "no network interface \"no-such-if\""),
+            ("[fe80::1%99999]:22", ""),
+            ("[fe80::1%]:22", ""),
+        ] {
+            let deadline = Limits::new(None, None, None).deadline(None);
+            let cause =
+                connect(&address.parse().unwrap(), Duration::from_secs(60), deadline).await.unwrap_err();
+            assert!(cause.to_string().contains(text), "{cause}");
+            let error = TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause);
+            assert_eq!(error.reachability(), Reachability::Unknown, "{address}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_name_service_is_not_an_absent_host() {
+        let silent = std::future::pending::<io::Result<()>>();
+        let cause = resolved(silent, Duration::from_secs(10)).await.unwrap_err();
+        assert_eq!(cause.to_string(), "the name service did not respond within 10s");
+        let error = TransportError::at(Phase::Tcp, Route::example(ConnectionMethod::Direct), cause);
+        assert_eq!(error.reachability(), Reachability::Unknown);
+    }
+}
