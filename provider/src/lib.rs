@@ -46,7 +46,6 @@ pub fn registry() -> Registry {
         .data_source("grit_deployment", data_sources::Deployment)
         .data_source("grit_runner_status", data_sources::RunnerStatus { shared: shared.clone() })
         .function("managers_from_grit", functions::ManagersFromGrit)
-        .function("parse_address", functions::ParseAddress)
         .function("validate_managers", functions::ValidateManagers)
         .action("grit_cancel_drain", actions::CancelDrain { shared: shared.clone() })
         .action("grit_drain", actions::Drain { shared: shared.clone() })

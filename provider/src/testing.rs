@@ -38,7 +38,7 @@ pub mod data_sources {
 }
 
 pub mod functions {
-    pub use crate::functions::{ManagersFromGrit, ParseAddress, ValidateManagers};
+    pub use crate::functions::{ManagersFromGrit, ValidateManagers};
 }
 
 pub mod resources {

@@ -11,7 +11,7 @@ use grit_provider::{
     testing::{
         actions::{CancelDrain, Drain, Start},
         data_sources::{Deployment, RunnerStatus},
-        functions::{ManagersFromGrit, ParseAddress, ValidateManagers},
+        functions::{ManagersFromGrit, ValidateManagers},
         resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
     },
 };
@@ -52,7 +52,6 @@ fn all() -> Vec<(String, Subject)> {
         action("start", &Start { shared: shared.clone() }),
         action("cancel_drain", &CancelDrain { shared }),
         function("managers_from_grit", &ManagersFromGrit),
-        function("parse_address", &ParseAddress),
         function("validate_managers", &ValidateManagers),
     ]
 }

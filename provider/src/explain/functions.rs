@@ -29,11 +29,6 @@ pub(crate) fn invalid_argument(index: usize, problems: &Diagnostics) -> Function
     Explained::new(Code::InvalidConfig, "Invalid argument", text, "").argument(index)
 }
 
-/// The text is not an address.
-pub(crate) fn invalid_address(problem: impl Display) -> FunctionError {
-    Explained::new(Code::InvalidConfig, "Invalid address", format!("{problem}."), "").argument(0)
-}
-
 /// An attribute that is not part of the contract.
 pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Explained {
     let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();

@@ -1,11 +1,9 @@
 //! The functions `provider::grit::…`, one file each.
 
 mod managers_from_grit;
-mod parse_address;
 mod validate_managers;
 
 pub use managers_from_grit::ManagersFromGrit;
-pub use parse_address::ParseAddress;
 pub use validate_managers::ValidateManagers;
 
 use crate::{config::manager::RunnerManagerArgs, schema::AttributeType};

@@ -83,7 +83,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("locals {", Test(DOCUMENT_BLOCKS)),
         ],
     ),
-    ("docs/functions/parse_address.md", &[("parse_address(", Test("provider/tests/docs.rs"))]),
     ("docs/functions/validate_managers.md", &[("validate_managers(", Test("provider/tests/docs.rs"))]),
     (
         "docs/guides/ci.md",

@@ -56,7 +56,6 @@ fn parts() -> Vec<Part> {
     if core().has_functions() {
         parts.extend([
             part(Example("functions/managers_from_grit/function.tf"), "", ""),
-            part(Example("functions/parse_address/function.tf"), "", ""),
             part(Example("functions/validate_managers/function.tf"), "", ""),
             part(Block("docs/functions/managers_from_grit.md", "terraform", 0), "", RUNNERS),
             part(Block("docs/functions/managers_from_grit.md", "terraform", 1), "", RUNNERS),

@@ -131,7 +131,7 @@ const NEEDS: [(&str, &Feature); 22] = [
     ("plugin_values::moved_block_converts", &MOVES),
     ("reused_address::moved_drain", &MOVES),
     ("functions::managers_from_grit", &FUNCTIONS),
-    ("functions::parse_address", &FUNCTIONS),
+    ("functions::validate_managers", &FUNCTIONS),
     ("functions::function_errors", &FUNCTIONS),
     ("functions::unknown_argument", &FUNCTIONS),
     ("modules::grit_modules_guide", &FUNCTIONS),

@@ -34,7 +34,7 @@ fn module(address: &str) -> Json {
     } })
 }
 
-fn rows() -> [Row; 3] {
+fn rows() -> [Row; 2] {
     [
         Row {
             function: "managers_from_grit",
@@ -44,19 +44,6 @@ fn rows() -> [Row; 3] {
             unknown: r#"{ ec2_instance_name = "a", ec2_instance_id = "i-1", ec2_public_ip = UNKNOWN, ec2_private_ip = "10.0.0.1", ec2_runner_wrapper_socket_path = "unix:///w", ec2_ssh_key_openssh_pem = "" }"#,
             results: [module("192.0.2.1"), module("192.0.2.2"), module("h:2")],
             wrong: &["null", "\"text\"", "{ url = \"https://gitlab.example.com\" }"],
-        },
-        Row {
-            function: "parse_address",
-            parameter: "address",
-            value: "\"[::1]:2200\"",
-            other: "\"h\"",
-            unknown: "UNKNOWN",
-            results: [
-                json!({ "host": "::1", "port": 2200 }),
-                json!({ "host": "h", "port": 22 }),
-                json!({ "host": "h", "port": 2 }),
-            ],
-            wrong: &["null", "\"h:99999\"", "\"\""],
         },
         Row {
             function: "validate_managers",
