@@ -3,7 +3,7 @@
 //! The command starts no provider and locks no state. Its environment is that of this process, which is Terraform's, without what belongs
 //! to the current run alone ([`is_of_this_run`]).
 
-use std::{collections::BTreeMap, ffi::OsStr, io, path::PathBuf, pin::pin, process::Stdio, time::Duration};
+use std::{ffi::OsStr, io, path::PathBuf, pin::pin, process::Stdio, time::Duration};
 
 use grit_ssh::{
     child::{LastPart, describe, supervise},
@@ -30,10 +30,6 @@ pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     /// The program; `None`: the first of `terraform` and `tofu` on PATH.
     pub(crate) program: Option<String>,
-    /// Variables over those of this process.
-    pub(crate) environment: BTreeMap<String, String>,
-    /// Run `init` first.
-    pub(crate) init: bool,
 }
 
 /// Why a command has no result.
@@ -62,19 +58,12 @@ impl Directory {
             Ok(_) => return Err(CommandError::Directory("it is not a directory".to_owned())),
             Err(error) => return Err(CommandError::Directory(user_files::plain(&error))),
         }
-        if self.init {
-            self.run(&["init", "-input=false", "-no-color"], end).await?;
-        }
-        self.run(&["output", "-json", "-no-color"], end).await
-    }
-
-    async fn run(&self, arguments: &[&str], end: &CancellationToken) -> Result<Vec<u8>, CommandError> {
         let programs = match &self.program {
             Some(program) => vec![program.clone()],
             None => PROGRAMS.map(str::to_owned).to_vec(),
         };
         for program in &programs {
-            let child = match self.command(program, arguments).spawn() {
+            let child = match self.command(program).spawn() {
                 Ok(child) => child,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
@@ -82,17 +71,17 @@ impl Directory {
                     return Err(CommandError::NotStarted { program: program.clone(), problem });
                 }
             };
-            let command = format!("{program} {}", arguments[0]);
+            let command = format!("{program} output");
             let output = wait(child, command.clone(), end).await?;
             return match text_before_json(&output) {
-                Some(text) if arguments[0] == "output" => Err(CommandError::OtherText { command, text }),
-                _ => Ok(output),
+                Some(text) => Err(CommandError::OtherText { command, text }),
+                None => Ok(output),
             };
         }
         Err(CommandError::NotFound(programs))
     }
 
-    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+    fn command(&self, program: &str) -> Command {
         // A relative path is relative to the directory of this process, as those of Terraform are.
         let path = if program.contains('/') {
             std::path::absolute(program).unwrap_or_else(|_| program.into())
@@ -101,7 +90,7 @@ impl Directory {
         };
         let mut command = Command::new(path);
         command
-            .args(arguments)
+            .args(["output", "-json", "-no-color"])
             .current_dir(&self.path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -111,7 +100,6 @@ impl Directory {
             command.env_remove(name);
         }
         command.envs([("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")]);
-        command.envs(&self.environment);
         command
     }
 }

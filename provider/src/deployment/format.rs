@@ -28,8 +28,6 @@ pub(crate) enum FormatError {
     Version(String),
     #[error("it is not a state, and not the output of `terraform show -json` or `terraform output -json`")]
     Unrecognized,
-    #[error("it is {0}, not a map of outputs")]
-    NotOutputs(&'static str),
     /// The output is missing; the names of those that there are.
     #[error("it has no output `{OUTPUT}`")]
     NoOutput(Vec<String>),
@@ -70,17 +68,6 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
     match take(&mut described, OUTPUT).and_then(|mut output| output.remove("value")) {
         Some(value) => Ok(value),
         None => Err(FormatError::NoOutput(described.into_keys().collect())),
-    }
-}
-
-/// The value of the output among the outputs of a remote state, which are not described.
-pub(super) fn output(outputs: Dynamic) -> Result<Dynamic, FormatError> {
-    match outputs {
-        Dynamic::Object(mut outputs) => {
-            let value = outputs.remove(OUTPUT);
-            value.ok_or_else(|| FormatError::NoOutput(outputs.into_keys().collect()))
-        }
-        other => Err(FormatError::NotOutputs(other.kind())),
     }
 }
 

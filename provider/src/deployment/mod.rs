@@ -1,7 +1,7 @@
 //! The runner managers of another deployment version: the output [`OUTPUT`] of another Terraform state.
 //!
 //! The state is read from a file or a text, or by running `terraform output` in the directory of that version. Nothing is written there,
-//! unless `terraform init` is requested, and no state is locked.
+//! and no state is locked.
 
 mod command;
 mod format;
@@ -26,8 +26,6 @@ pub(crate) enum Source {
     File(PathBuf),
     /// A state, or the output of a command, as text. It may contain secrets.
     Text(String),
-    /// The outputs of a remote state.
-    Outputs(Dynamic),
     Directory(Directory),
 }
 
@@ -37,7 +35,6 @@ impl Source {
         match self {
             Self::File(_) => "state_path",
             Self::Text(_) => "state_json",
-            Self::Outputs(_) => "outputs",
             Self::Directory(_) => "directory",
         }
     }
@@ -93,7 +90,6 @@ async fn read_to_end(source: Source, end: CancellationToken) -> Result<Dynamic, 
             read.unwrap_or_else(|lost| Err(lost.to_string())).map_err(ReadError::File)?
         }
         Source::Text(text) => text.into_bytes(),
-        Source::Outputs(outputs) => return Ok(format::output(outputs)?),
         Source::Directory(directory) => directory.outputs(&end).await?,
     };
     Ok(format::read(&text)?)

@@ -18,40 +18,22 @@ fn program(folder: &Path, script: &str) -> String {
 }
 
 fn directory(folder: &Path, script: &str) -> Directory {
-    Directory {
-        path: folder.to_owned(),
-        program: Some(program(folder, script)),
-        environment: BTreeMap::new(),
-        init: false,
-    }
+    Directory { path: folder.to_owned(), program: Some(program(folder, script)) }
 }
 
 async fn run(directory: Directory) -> Result<Dynamic, ReadError> {
     read(Source::Directory(directory), &limits(LONG)).await
 }
 
-const PRINT: &str = r#"printf '{"grit_runner_managers": {"value": "%s"}}' "$*|$PWD|$A|$TF_INPUT""#;
+const PRINT: &str = r#"printf '{"grit_runner_managers": {"value": "%s"}}' "$*|$PWD|$TF_INPUT""#;
 
 #[tokio::test]
 async fn command_runs_in_directory_with_environment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap();
-    let mut directory = directory(&path, PRINT);
-    directory.environment.insert("A".into(), "from the configuration".into());
-    let found = run(directory).await.unwrap_or_else(|error| panic!("{error:?}"));
-    let wanted = format!("output -json -no-color|{}|from the configuration|0", path.display());
+    let found = run(directory(&path, PRINT)).await.unwrap_or_else(|error| panic!("{error:?}"));
+    let wanted = format!("output -json -no-color|{}|0", path.display());
     assert!(found == Dynamic::Text(wanted), "{:?}", serde_json::to_string(&found));
-}
-
-#[tokio::test]
-async fn init_runs_before_output_if_requested() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
-    let mut directory = directory(folder.path(), &format!("echo \"$*\" >> {}\n{PRINT}", log.display()));
-    directory.init = true;
-    assert!(run(directory).await.is_ok());
-    let commands = fs::read_to_string(log).unwrap();
-    assert_eq!(commands, "init -input=false -no-color\noutput -json -no-color\n");
 }
 
 /// Such as the script of the action setup-terraform.

@@ -21,7 +21,7 @@ pub(crate) fn not_read(source: &Source, error: &ReadError) -> Explained {
             invalid(format!("{name}: {problem}."), "Correct `state_path`, or the permissions of the file.")
         }
         ReadError::Format(error) => format(&name, source, error),
-        ReadError::Command(error) => command(&name, source, error),
+        ReadError::Command(error) => command(&name, error),
         ReadError::TimedOut(limit) => Explained::new(
             Code::TimedOut,
             "Deployment was not read in time",
@@ -56,7 +56,7 @@ fn name(source: &Source) -> String {
     match source {
         Source::File(path) => format!("`{}`", shown(path)),
         Source::Directory(Directory { path, .. }) => format!("`{}`", shown(Path::new(path))),
-        Source::Text(_) | Source::Outputs(_) => format!("`{}`", source.attribute()),
+        Source::Text(_) => format!("`{}`", source.attribute()),
     }
 }
 
@@ -67,10 +67,6 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
             happened,
             "Use a state file, or the output of `terraform show -json` or `terraform output -json`.",
         ),
-        FormatError::NotOutputs(_) => invalid(
-            happened,
-            "Set it to all outputs of a remote state: `data.terraform_remote_state.NAME.outputs`.",
-        ),
         FormatError::Plan => {
             invalid(happened, "Use `terraform show -json` without a plan file: it prints the state.")
         }
@@ -80,7 +76,7 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
         ),
         FormatError::BackendSettings => invalid(
             happened,
-            "The state is in the backend: set `directory`, or use `outputs` with a `terraform_remote_state`.",
+            "The state is in the backend: set `directory`, or read the output with `terraform_remote_state`.",
         ),
         FormatError::Version(_) => invalid(
             happened,
@@ -126,13 +122,13 @@ fn found(outputs: &[String]) -> String {
 fn workspace(source: &Source) -> &'static str {
     match source {
         Source::Directory(_) => {
-            " If it uses another workspace, set `environment = { TF_WORKSPACE = \"NAME\" }`."
+            " If it uses another workspace, select that one there: `terraform workspace select NAME`."
         }
-        Source::File(_) | Source::Text(_) | Source::Outputs(_) => "",
+        Source::File(_) | Source::Text(_) => "",
     }
 }
 
-fn command(name: &str, source: &Source, error: &CommandError) -> Explained {
+fn command(name: &str, error: &CommandError) -> Explained {
     match error {
         CommandError::Directory(problem) => invalid(format!("{name}: {problem}."), "Correct `directory`."),
         CommandError::NotFound(programs) => {
@@ -149,15 +145,9 @@ fn command(name: &str, source: &Source, error: &CommandError) -> Explained {
             let stderr = plain_lines(stderr);
             let stderr =
                 if stderr.is_empty() { String::new() } else { format!(" Its standard error:\n\n{stderr}") };
-            let init = match source {
-                Source::Directory(Directory { init: false, .. }) => {
-                    " If the directory is not initialized, set `init = true`."
-                }
-                _ => "",
-            };
             invalid(
                 format!("{name}: `{command}` failed ({status}).{stderr}"),
-                format!("Run the command in that directory to see the cause.{init}"),
+                "Run the command in that directory to see the cause. If the directory is not initialized, run `terraform init` there.",
             )
         }
         CommandError::OtherText { command, text } => invalid(
@@ -166,7 +156,7 @@ fn command(name: &str, source: &Source, error: &CommandError) -> Explained {
              Terraform itself, or `terraform_wrapper: false` in the action.",
         ),
         CommandError::TooLarge(_) => {
-            invalid(format!("{name}: {error}."), "Use `outputs` with a `terraform_remote_state`.")
+            invalid(format!("{name}: {error}."), "Read the output with `terraform_remote_state`.")
         }
     }
 }
@@ -191,29 +181,21 @@ fn invalid(happened: String, next_step: impl Into<String>) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{explain::diagnostic::tests::all, schema::Dynamic};
-    use std::collections::BTreeMap;
+    use crate::explain::diagnostic::tests::all;
 
     #[test]
     fn missing_output_warning_names_source_and_outputs() {
         let source = Source::File("../v1/terraform.tfstate".into());
         insta::assert_snapshot!(all(vec![
             missing_output(&source, &[]),
-            missing_output(&Source::Outputs(Dynamic::Text("SECRET".into())), &["a".into(), "b".into()]),
+            missing_output(&Source::Text("SECRET".into()), &["a".into(), "b".into()]),
         ]));
     }
 
     #[test]
     fn deployment_errors_match_snapshot() {
         let file = || Source::File("../v1/terraform.tfstate".into());
-        let directory = || {
-            Source::Directory(Directory {
-                path: "../v1".into(),
-                program: None,
-                environment: BTreeMap::new(),
-                init: false,
-            })
-        };
+        let directory = || Source::Directory(Directory { path: "../v1".into(), program: None });
         let stderr = "╷\n│ Error: Backend initialization required, please run \"terraform init\"\n│ \n│ Reason: Initial configuration\n╵\n";
         let cases = [
             (file(), ReadError::File("No such file or directory".into())),
@@ -223,7 +205,6 @@ mod tests {
             (file(), FormatError::BackendSettings.into()),
             (file(), FormatError::Version("3".into()).into()),
             (Source::Text("SECRET".into()), FormatError::Unrecognized.into()),
-            (Source::Outputs(Dynamic::Text("SECRET".into())), FormatError::NotOutputs("a string").into()),
             (file(), FormatError::NoOutput(vec!["a".into(), "b".into()]).into()),
             (directory(), FormatError::NoOutput(vec![]).into()),
             (directory(), CommandError::Directory("it is not a directory".into()).into()),

@@ -111,15 +111,6 @@ pub(crate) fn without_private_key(path: &AttributePath) -> Explained {
     )
 }
 
-pub(crate) fn variable_name(path: &AttributePath) -> Explained {
-    invalid(
-        "Invalid environment variable",
-        format!(
-            "`{path}`: the name must not be empty, and must not contain `=`; name and value must not contain a NUL character."
-        ),
-    )
-}
-
 /// `choices`: the accepted values.
 pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Explained {
     invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}."))

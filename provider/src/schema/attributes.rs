@@ -76,11 +76,6 @@ pub(crate) fn secret_map(description: &str) -> Attribute {
     sensitive(text_map(description))
 }
 
-/// An optional value of any type that Terraform hides.
-pub(crate) fn secret_value(description: &str) -> Attribute {
-    sensitive(optional(AttributeType::Any, description))
-}
-
 pub(crate) fn required_object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
     |description| required(AttributeType::AttributeSingle(attributes), description)
 }

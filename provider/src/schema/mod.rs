@@ -17,7 +17,7 @@ pub use action::{Action, Progress};
 pub use attributes::{Attributes, attributes, computed, optional, required, schema, sensitive};
 pub(crate) use attributes::{
     attribute_map, boolean, computed_as, computed_boolean, computed_number, computed_text, number, object,
-    object_schema, required_object, required_text, secret, secret_map, secret_value, text, text_map, texts,
+    object_schema, required_object, required_text, secret, secret_map, text, text_map, texts,
 };
 pub use diagnostics::{DiagnosticsExt, diagnostic};
 pub use dynamic::{AnyValue, Dynamic};

@@ -11,6 +11,8 @@ use serde_json::{Value as Json, json};
 
 const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
 const SECRET: &str = "-----BEGIN SECRET-----";
+/// The directory for Terraform's own files unless `TF_DATA_DIR` is set, as for the program of the data source.
+const DATA: &str = ".terraform";
 const OLD: &str = r#"
 output "grit_runner_managers" {
   sensitive = true
@@ -74,11 +76,6 @@ fn every_source_gives_the_same_map() {
     fs::write(versions.old.root().join("show.json"), shown).unwrap();
     versions.write(
         r#"
-data "terraform_remote_state" "old" {
-  backend = "local"
-  config  = { path = "OLD/terraform.tfstate" }
-}
-
 data "grit_deployment" "file" {
   state_path = "OLD/terraform.tfstate"
 }
@@ -91,10 +88,6 @@ data "grit_deployment" "text" {
   state_json = file("OLD/show.json")
 }
 
-data "grit_deployment" "remote" {
-  outputs = data.terraform_remote_state.old.outputs
-}
-
 data "grit_deployment" "directory" {
   directory      = "OLD"
   terraform_path = "PROGRAM"
@@ -103,7 +96,7 @@ data "grit_deployment" "directory" {
 output "all" {
   sensitive = true
   value = [
-    for deployment in [data.grit_deployment.file, data.grit_deployment.show, data.grit_deployment.text, data.grit_deployment.remote,
+    for deployment in [data.grit_deployment.file, data.grit_deployment.show, data.grit_deployment.text,
       data.grit_deployment.directory] : deployment.runner_managers
   ]
 }
@@ -117,7 +110,7 @@ output "all" {
         "b": { "instance_name": "m-b", "address": "10.0.0.8", "wrapper_address": "tcp://localhost:7777", "username": null,
             "ssh_key_pem": null, "instance_id": "i-0123", "host_key": null },
     });
-    assert_eq!(all, json!([wanted, wanted, wanted, wanted, wanted]));
+    assert_eq!(all, json!([wanted, wanted, wanted, wanted]));
     assert_eq!(versions.new.plan().unwrap().succeeded().planned(), [""; 0]);
     // The read changed nothing in the other directory.
     let mut files: Vec<_> =
@@ -192,15 +185,15 @@ output "keys" {
 }
 
 #[test]
-fn workspace_of_this_run_is_not_inherited() {
+fn workspace_is_that_of_the_directory() {
     let mut versions = Versions::new();
     versions.new.set_env("TF_WORKSPACE", "default");
     versions.new.set_env("TF_CLI_ARGS_output", "-no-such-flag");
+    versions.old.set_env("TF_DATA_DIR", DATA);
     versions.old.run(["workspace", "new", "other"]).unwrap().succeeded();
     let output = OLD.replace("10.0.0.8", "10.0.0.9");
     versions.old.write("main.tf", &output).unwrap();
     versions.old.apply().unwrap().succeeded();
-    versions.old.run(["workspace", "select", "default"]).unwrap().succeeded();
     versions.write(
         r#"
 data "grit_deployment" "selected" {
@@ -208,19 +201,16 @@ data "grit_deployment" "selected" {
   terraform_path = "PROGRAM"
 }
 
-data "grit_deployment" "other" {
-  directory      = "OLD"
-  terraform_path = "PROGRAM"
-  environment    = { TF_WORKSPACE = "other" }
-}
-
-output "addresses" {
-  value = [data.grit_deployment.selected.runner_managers.b.address, data.grit_deployment.other.runner_managers.b.address]
+output "address" {
+  value = data.grit_deployment.selected.runner_managers.b.address
 }
 "#,
     );
-    versions.new.apply().unwrap().succeeded();
-    assert_eq!(outputs(&versions.new)["addresses"]["value"], json!(["10.0.0.8", "10.0.0.9"]));
+    for (selected, address) in [("other", "10.0.0.9"), ("default", "10.0.0.8")] {
+        versions.old.run(["workspace", "select", selected]).unwrap().succeeded();
+        versions.new.apply().unwrap().succeeded();
+        assert_eq!(outputs(&versions.new)["address"]["value"], address);
+    }
 }
 
 #[test]
@@ -245,26 +235,24 @@ fn destroyed_deployment_is_an_error_unless_allowed() {
 }
 
 #[test]
-fn uninitialized_directory_is_initialized_on_request() {
-    let versions = Versions::new();
+fn uninitialized_directory_is_an_error() {
+    let mut versions = Versions::new();
+    versions.old.set_env("TF_DATA_DIR", DATA);
     let backend = "terraform {\n  backend \"local\" {\n    path = \"other.tfstate\"\n  }\n}\n";
     versions.old.write("backend.tf", backend).unwrap();
     let state = versions.old.root();
     fs::rename(state.join("terraform.tfstate"), state.join("other.tfstate")).unwrap();
-    let configuration = |more: &str| {
-        format!(
-            "data \"grit_deployment\" \"old\" {{\n  directory      = \"OLD\"\n  terraform_path = \"PROGRAM\"\n{more}}}\n\
-             output \"keys\" {{\n  value = keys(data.grit_deployment.old.runner_managers)\n}}\n"
-        )
-    };
-    versions.write(&configuration(""));
+    versions.write(
+        "data \"grit_deployment\" \"old\" {\n  directory      = \"OLD\"\n  terraform_path = \"PROGRAM\"\n}\n\
+         output \"keys\" {\n  value = keys(data.grit_deployment.old.runner_managers)\n}\n",
+    );
     let error = only_error(&versions.new.plan().unwrap().failed());
     assert!(
-        error.contains("output` failed (exit status 1)") && error.contains("set `init = true`"),
+        error.contains("output` failed (exit status 1)") && error.contains("run `terraform init` there"),
         "{error}"
     );
     assert!(!error.contains('│'), "{error}");
-    versions.write(&configuration("  init           = true\n"));
+    versions.old.run(["init"]).unwrap().succeeded();
     versions.new.apply().unwrap().succeeded();
     assert_eq!(outputs(&versions.new)["keys"]["value"], json!(["a", "b"]));
 }

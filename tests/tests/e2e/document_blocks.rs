@@ -42,7 +42,6 @@ fn parts() -> Vec<Part> {
         part(Example("resources/grit_runner_shutdown/resource.tf"), "", HEALTH),
         part(Example("data-sources/grit_deployment/data-source.tf"), "", ""),
         part(Example("data-sources/grit_runner_status/data-source.tf"), "", ""),
-        part(Block("docs/data-sources/deployment.md", "terraform", 0), "", ""),
         part(Block("docs/guides/drain-start.md", "terraform", 0), "", ""),
         part(
             Block("docs/guides/hosts.md", "hcl", 0),
@@ -57,6 +56,7 @@ fn parts() -> Vec<Part> {
         parts.extend([
             part(Example("functions/managers_from_grit/function.tf"), "", ""),
             part(Example("functions/validate_managers/function.tf"), "", ""),
+            part(Block("docs/data-sources/deployment.md", "terraform", 0), "", ""),
             part(Block("docs/functions/managers_from_grit.md", "terraform", 0), "", RUNNERS),
             part(Block("docs/functions/managers_from_grit.md", "terraform", 1), "", RUNNERS),
             part(Block("docs/guides/grit-modules.md", "hcl", 0), "", RUNNERS),

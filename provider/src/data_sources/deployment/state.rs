@@ -1,6 +1,6 @@
 //! The attributes of the data source.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +14,12 @@ use crate::{
     duration::human,
     explain::values,
     schema::{
-        AnyValue, Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Dynamic, Schema,
-        Value, attribute_map, boolean, computed_as, object, object_schema, secret, secret_map, secret_value,
-        text,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Schema, Value,
+        attribute_map, boolean, computed_as, object, object_schema, secret, text,
     },
 };
 
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Defaults of attributes.
-const INIT: bool = false;
 const ALLOW_MISSING: bool = false;
 
 /// Configuration and result. It has no `Debug`: it may contain secrets.
@@ -30,11 +27,8 @@ const ALLOW_MISSING: bool = false;
 pub struct DeploymentState {
     pub(super) state_path: Value<String>,
     pub(super) state_json: Value<String>,
-    pub(super) outputs: Value<AnyValue>,
     pub(super) directory: Value<String>,
     pub(super) terraform_path: Value<String>,
-    pub(super) environment: Value<BTreeMap<String, Value<String>>>,
-    pub(super) init: Value<bool>,
     pub(super) allow_missing: Value<bool>,
     pub(super) timeouts: Value<ReadTimeout>,
     pub(super) runner_managers: RunnerManagers,
@@ -56,38 +50,18 @@ impl DeploymentState {
                 values::empty(&root(name), text).error(root(name), diags);
             }
         }
-        if self.directory.is_null() {
-            let of_directory = [
-                ("terraform_path", set(&self.terraform_path).is_some()),
-                ("environment", self.environment.is_value()),
-                ("init", self.init == Value::Value(true)),
-            ];
-            for (name, _) in of_directory.into_iter().filter(|(_, is_set)| *is_set) {
-                values::only_with(&root(name), "directory").error(root(name), diags);
-            }
-        }
-        for (name, value) in self.environment.iter().flatten() {
-            let path = root("environment").key(name.clone());
-            if value.is_null() {
-                values::null_element(&path).error(path, diags);
-            } else if name.is_empty()
-                || name.contains(['=', '\0'])
-                || value.as_ref_option().is_some_and(|value| value.contains('\0'))
-            {
-                values::variable_name(&path).error(path, diags);
-            }
+        if self.directory.is_null() && set(&self.terraform_path).is_some() {
+            let path = root("terraform_path");
+            values::only_with(&path, "directory").error(path, diags);
         }
         ReadTimeout::check(&self.timeouts, diags);
         self.source()
     }
 
     fn check_sources(&self, diags: &mut Diagnostics) {
-        // Of the type `any`, null may have a type.
-        let outputs = !matches!(Dynamic::from(&self.outputs), Dynamic::Null);
         let sources = [
             ("state_path", !self.state_path.is_null()),
             ("state_json", !self.state_json.is_null()),
-            ("outputs", outputs),
             ("directory", !self.directory.is_null()),
         ];
         let names = sources.map(|(name, _)| name);
@@ -102,22 +76,11 @@ impl DeploymentState {
         Some(match (&self.state_path, &self.state_json, &self.directory) {
             (Value::Value(path), _, _) => Source::File(path.into()),
             (_, Value::Value(text), _) => Source::Text(text.clone()),
-            (_, _, Value::Value(path)) => Source::Directory(Directory {
-                path: path.into(),
-                program: set(&self.terraform_path),
-                environment: self.variables(),
-                init: self.init.unwrap_or(INIT),
-            }),
-            _ => match Dynamic::from(&self.outputs) {
-                Dynamic::Null | Dynamic::Unknown => return None,
-                outputs => Source::Outputs(outputs),
-            },
+            (_, _, Value::Value(path)) => {
+                Source::Directory(Directory { path: path.into(), program: set(&self.terraform_path) })
+            }
+            _ => return None,
         })
-    }
-
-    fn variables(&self) -> BTreeMap<String, String> {
-        let variables = self.environment.iter().flatten();
-        variables.filter_map(|(name, value)| Some((name.clone(), value.as_ref_option()?.clone()))).collect()
     }
 
     pub(super) fn allows_missing(&self) -> bool {
@@ -136,26 +99,17 @@ pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Set exactly one \
-         of `state_path`, `state_json`, `outputs` and `directory`.",
+         of `state_path`, `state_json` and `directory`.",
         attribute_map! {
             state_path: text => "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
                  At most 64 MiB.",
             state_json: secret =>
                 "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
                  this configuration.",
-            outputs: secret_value =>
-                "Outputs of a remote state: `data.terraform_remote_state.NAME.outputs`. They are stored in the state of this \
-                 configuration.",
             directory: text =>
                 "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
                  provider.",
             terraform_path: text => "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.",
-            environment: secret_map =>
-                "Environment variables of the program, in addition to those of this run, such as `{ TF_WORKSPACE = \"v1\" }`. They are \
-                 stored in the state.",
-            init: boolean => &format!(
-                "Run `terraform init` in `directory` first. Default `{INIT}`. It downloads providers and writes to the directory."
-            ),
             allow_missing: boolean => &format!(
                 "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
                  destroyed. Default `{ALLOW_MISSING}`. A wrong directory or workspace has no such output either, and its runners would \

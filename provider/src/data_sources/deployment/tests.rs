@@ -1,8 +1,5 @@
 use super::*;
-use crate::{
-    config::timeouts::ReadTimeout,
-    schema::{AnyValue, Value},
-};
+use crate::{config::timeouts::ReadTimeout, schema::Value};
 use serde_json::{Value as Json, json};
 
 /// The read of a configuration with these attributes; the others are null.
@@ -13,16 +10,21 @@ async fn read(attributes: Json) -> (Option<Json>, Diagnostics) {
 }
 
 fn config(attributes: Json) -> DeploymentState {
-    let Json::Object(mut attributes) = attributes else { panic!("an object") };
-    let outputs = attributes.remove("outputs").map(|outputs| AnyValue::of_json(&outputs));
+    let Json::Object(attributes) = attributes else { panic!("an object") };
     let mut all = json!({
-        "state_path": null, "state_json": null, "outputs": null, "directory": null, "terraform_path": null, "environment": null,
-        "init": null, "allow_missing": null, "timeouts": null, "runner_managers": null,
+        "state_path": null, "state_json": null, "directory": null, "terraform_path": null, "allow_missing": null, "timeouts": null,
+        "runner_managers": null,
     });
     attributes.into_iter().for_each(|(name, value)| all[name] = value);
-    let mut config: DeploymentState = rmp_serde::from_slice(&rmp_serde::to_vec_named(&all).unwrap()).unwrap();
-    config.outputs = outputs.map_or(Value::Null, Value::Value);
-    config
+    rmp_serde::from_slice(&rmp_serde::to_vec_named(&all).unwrap()).unwrap()
+}
+
+/// Attributes with the text of these outputs.
+fn of_outputs(outputs: &Json) -> Json {
+    let Json::Object(outputs) = outputs else { panic!("an object") };
+    let described = outputs.iter().map(|(name, value)| (name.clone(), json!({ "value": value })));
+    let text = Json::Object(described.collect()).to_string();
+    json!({ "state_json": text })
 }
 
 /// Each error with the attribute that it points at.
@@ -35,11 +37,12 @@ fn managers() -> Json {
 }
 
 #[tokio::test]
-async fn outputs_and_text_give_the_same_managers() {
-    let of_text = json!({ "version": 4, "outputs": { "grit_runner_managers": { "value": managers() } } });
-    let (first, diags) = read(json!({ "state_json": of_text.to_string() })).await;
+async fn state_and_outputs_give_the_same_managers() {
+    let state = json!({ "version": 4, "outputs": { "grit_runner_managers": { "value": managers() } } });
+    let (first, diags) = read(json!({ "state_json": state.to_string() })).await;
     assert_eq!(errors(&diags), [""; 0]);
-    let (second, _) = read(json!({ "outputs": { "grit_runner_managers": managers(), "other": [1] } })).await;
+    let outputs = json!({ "grit_runner_managers": managers(), "other": [1] });
+    let (second, _) = read(of_outputs(&outputs)).await;
     assert_eq!(first, second);
     assert_eq!(first.unwrap()["a"]["ssh_key_pem"], "SECRET");
 }
@@ -49,10 +52,9 @@ async fn exactly_one_source_is_required() {
     let mut all = String::new();
     for attributes in [
         json!({}),
-        json!({ "outputs": null }),
         json!({ "state_path": "a", "directory": "b" }),
-        json!({ "state_path": "", "terraform_path": "tofu", "environment": {}, "init": true }),
-        json!({ "directory": " ", "environment": { "A": null, "B=": "", "": "x", "C": "\0" }, "timeouts": { "read": "soon" } }),
+        json!({ "state_path": "", "terraform_path": "tofu" }),
+        json!({ "directory": " ", "timeouts": { "read": "soon" } }),
         json!({ "state_json": "{}", "timeouts": { "read": "10ms" } }),
     ] {
         let (state, diags) = read(attributes).await;
@@ -67,7 +69,7 @@ async fn invalid_manager_error_names_entry_and_source() {
     let outputs = json!({ "grit_runner_managers": {
         "a": { "wrapper_address": "h:1", "ssh_key_pem": ["SECRET"] }, "b": { "address": "h:0", "wrapper_address": "h:1" },
     }});
-    let (state, diags) = read(json!({ "outputs": outputs })).await;
+    let (state, diags) = read(of_outputs(&outputs)).await;
     assert!(state.is_none());
     let errors = errors(&diags).join("\n");
     assert!(!errors.contains("SECRET"));
@@ -78,13 +80,13 @@ async fn invalid_manager_error_names_entry_and_source() {
 async fn unused_attribute_is_a_warning() {
     let mut map = managers();
     map["a"]["usernmae"] = json!("deploy");
-    let (state, diags) = read(json!({ "outputs": { "grit_runner_managers": map } })).await;
+    let (state, diags) = read(of_outputs(&json!({ "grit_runner_managers": map }))).await;
     assert!(state.is_some());
     assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].usernmae`"), "{diags:?}");
 
     // Also beside errors: the misspelled name is the cause of this one.
     let misspelled = json!({ "a": { "adress": "h1", "wrapper_address": "h:1" } });
-    let (state, diags) = read(json!({ "outputs": { "grit_runner_managers": misspelled } })).await;
+    let (state, diags) = read(of_outputs(&json!({ "grit_runner_managers": misspelled }))).await;
     assert!(state.is_none());
     assert!(errors(&diags)[0].contains("`grit_runner_managers[\"a\"].address` is required"), "{diags:?}");
     assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].adress`"), "{diags:?}");
@@ -92,12 +94,14 @@ async fn unused_attribute_is_a_warning() {
 
 #[tokio::test]
 async fn missing_output_is_an_error_unless_allowed() {
-    let (_, diags) = read(json!({ "outputs": { "other": 1 } })).await;
+    let mut other = of_outputs(&json!({ "other": 1 }));
+    let (_, diags) = read(other.clone()).await;
     assert!(
-        errors(&diags)[0].starts_with("outputs: `outputs`: it has no output `grit_runner_managers`."),
+        errors(&diags)[0].starts_with("state_json: `state_json`: it has no output `grit_runner_managers`."),
         "{diags:?}"
     );
-    let (state, diags) = read(json!({ "outputs": { "other": 1 }, "allow_missing": true })).await;
+    other["allow_missing"] = json!(true);
+    let (state, diags) = read(other).await;
     assert_eq!(state, Some(json!({})));
     assert!(diags.warnings[0].detail.contains("Its outputs are `other`."), "{diags:?}");
     // Only a missing output is allowed.
@@ -114,12 +118,9 @@ fn unknown_values_pass_the_check() {
     for config in [
         DeploymentState { state_path: unknown(), ..config(json!({})) },
         DeploymentState { state_json: unknown(), ..config(json!({})) },
-        DeploymentState { outputs: Value::Unknown, ..config(json!({})) },
         DeploymentState {
             directory: unknown(),
             terraform_path: unknown(),
-            environment: Value::Unknown,
-            init: Value::Unknown,
             allow_missing: Value::Unknown,
             timeouts: Value::Value(ReadTimeout { read: unknown() }),
             ..config(json!({}))

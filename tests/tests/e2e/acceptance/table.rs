@@ -263,31 +263,19 @@ impl Values {
             not_null: true,
             ..Row::new(other, [json!(""), json!(null)])
         };
-        let of_directory = |name: &'static str, value: Json, row: Row| Row {
-            without: &["state_path"],
-            with: vec![("directory", json!(first)), ("terraform_path", json!(self.terraform)), (name, value)],
-            ..row
-        };
         Some(match path {
             "state_path" => source("state_path", self.state_path(0), self.state_path(1)),
             "state_json" => source("state_json", json!(self.state(0)), json!(self.state(1))),
-            "outputs" => {
-                Row { wrong: vec![json!(null)], ..source("outputs", self.output(0), self.output(1)) }
-            }
             "directory" => {
                 let mut row = source("directory", json!(first), json!(second));
                 row.with.push(("terraform_path", json!(self.terraform)));
                 row
             }
-            "terraform_path" => {
-                let another = self.terraform.replacen('/', "//", 1);
-                of_directory("terraform_path", json!(self.terraform), Row::new(json!(another), [json!([])]))
-            }
-            "environment" => {
-                let row = Row::new(json!({ "A": "2" }), [json!({ "": "1" }), json!({ "A": null })]);
-                of_directory("environment", json!({ "A": "1" }), row)
-            }
-            "init" => of_directory("init", json!(false), Row::new(json!(true), [json!("maybe")])),
+            "terraform_path" => Row {
+                without: &["state_path"],
+                with: vec![("directory", json!(first)), ("terraform_path", json!(self.terraform))],
+                ..Row::new(json!(self.terraform.replacen('/', "//", 1)), [json!([])])
+            },
             "allow_missing" => Row::new(json!(true), [json!("maybe")]),
             "timeouts" => Row::new(self.shorter("grit_deployment"), [json!("text")]),
             "timeouts.read" => Row::new(json!("61s"), [json!("soon"), json!("0s")]),
