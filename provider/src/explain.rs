@@ -5,10 +5,10 @@
 
 pub(crate) mod action;
 mod channel;
+mod code;
 mod command;
 mod connection;
 pub(crate) mod deployment;
-mod diagnostic;
 pub(crate) mod drain;
 pub(crate) mod functions;
 pub(crate) mod health;
@@ -19,6 +19,8 @@ mod phrases;
 pub(crate) mod plan;
 pub(crate) mod protocol;
 pub(crate) mod receipt;
+#[cfg(test)]
+mod samples;
 pub(crate) mod shutdown;
 pub(crate) mod start_drains;
 pub(crate) mod values;
@@ -26,5 +28,4 @@ mod wrapper;
 
 pub(crate) use connection::cause;
 pub use connection::explain;
-pub(crate) use diagnostic::Explained;
 pub(crate) use wrapper::UNVERIFIED_PEER;

@@ -5,7 +5,6 @@
 
 mod actions;
 mod assume_terminated;
-pub mod call;
 mod client;
 mod config;
 mod data_sources;
@@ -19,27 +18,29 @@ mod gitlab;
 mod log_key;
 mod plan_guard;
 mod plan_overlap;
-pub mod plugin;
 mod process;
 mod provider;
 mod resources;
-pub mod schema;
-mod server;
 mod shared_runners;
 mod stored_drains;
 #[doc(hidden)]
 pub mod testing;
-mod wire;
 mod worker_groups;
 
-pub use server::Registry;
-
 use std::sync::Arc;
+
+use grit_plugin::Registry;
+use grit_ssh::{child, open_files};
 
 /// The provider `grit`.
 pub fn registry() -> Registry {
     let shared = Arc::<process::Shared>::default();
     Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit { shared: shared.clone() })
+        .version(version(REVISION))
+        .quiet(&["hyper_rustls", "russh"])
+        .at_start(open_files::raise_limit)
+        // Unused SSH sessions, and with them their commands, are still open. The runtime does not wait for the tasks that end them.
+        .at_exit(child::end_all)
         .resource("grit_runner_drain", resources::RunnerDrain { shared: shared.clone() })
         .resource("grit_runner_health", resources::RunnerHealth { shared: shared.clone() })
         .resource("grit_runner_shutdown", resources::RunnerShutdown { shared: shared.clone() })
@@ -50,4 +51,25 @@ pub fn registry() -> Registry {
         .action("grit_cancel_drain", actions::CancelDrain { shared: shared.clone() })
         .action("grit_drain", actions::Drain { shared: shared.clone() })
         .action("grit_start", actions::Start { shared })
+}
+
+/// The commit of the source, which `cargo xtask dist` sets.
+const REVISION: Option<&str> = option_env!("GRIT_REVISION");
+
+/// The number, and the revision where it is known.
+fn version(revision: Option<&str>) -> String {
+    let number = env!("CARGO_PKG_VERSION");
+    revision.map_or_else(|| number.to_owned(), |revision| format!("{number} ({revision})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_includes_known_revision() {
+        let number = env!("CARGO_PKG_VERSION");
+        assert_eq!(version(None), number);
+        assert_eq!(version(Some("0123456789ab")), format!("{number} (0123456789ab)"));
+    }
 }

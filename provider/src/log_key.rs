@@ -1,8 +1,5 @@
 //! The keys of the fields in the log. A value has the same key in all log lines.
 
-pub(crate) const BACKTRACE: &str = "backtrace";
-pub(crate) const CALLS: &str = "calls";
-pub(crate) const DIRECTORY: &str = "directory";
 /// Id of the drain that the wrapper carries out.
 pub(crate) const DRAINED_BY: &str = "drained_by";
 pub(crate) const ERROR: &str = "error";
@@ -17,7 +14,6 @@ pub(crate) const JOINED: &str = "joined";
 /// Number of running jobs, and the oldest one.
 pub(crate) const LEFT: &str = "left";
 pub(crate) const LEVEL: &str = "level";
-pub(crate) const LOCATION: &str = "location";
 /// Key of the runner manager.
 pub(crate) const MANAGER: &str = "manager";
 /// The condition that is not met.
@@ -28,6 +24,5 @@ pub(crate) const PROGRESS: &str = "progress";
 pub(crate) const OUTCOME: &str = "outcome";
 pub(crate) const REASON: &str = "reason";
 pub(crate) const STATUS: &str = "status";
-pub(crate) const UID: &str = "uid";
 /// Time since the start of the operation.
 pub(crate) const WAITED: &str = "waited";

@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     grit_static_libc::limit_name_services();
-    grit_provider::plugin::run(grit_provider::registry())
+    grit_plugin::run(grit_provider::registry())
 }

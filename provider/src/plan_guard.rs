@@ -20,15 +20,14 @@
 //! without a drain if the new one has the same runner manager, and otherwise fails. That needs `create_before_destroy` on the drain resource. Limit: each provider configuration (alias) is a separate
 //! process with its own sets.
 
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+use grit_plugin::Walk;
 use tokio::time::sleep;
-
-use crate::call::Walk;
-use parking_lot::Mutex;
 
 /// `off`: plans are not rejected, and a destroyed drain resource always drains.
 pub(crate) const VARIABLE: &str = "GRIT_PLAN_GUARD";

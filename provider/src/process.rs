@@ -1,8 +1,9 @@
 //! The state that the provider block and the resources of one process share.
 
+use grit_ssh::Selectors;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use grit_ssh::Selectors;
+use grit_plugin::schema::{AttributePath, Diagnostics};
 
 use crate::{
     config::{
@@ -14,7 +15,6 @@ use crate::{
     fleet::Drains,
     plan_guard::PlanGuard,
     plan_overlap::PlanOverlap,
-    schema::{AttributePath, Diagnostics},
     shared_runners::SharedRunners,
     stored_drains::StoredDrains,
     worker_groups::WorkerGroups,

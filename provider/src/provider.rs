@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use grit_plugin::schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known};
 
 use crate::{
     config::provider_block::{self, Configured, ProviderArgs},
     explain::{plan, values},
     plan_guard,
     process::{ConfigurationState, Shared},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known},
 };
 
 #[derive(Debug)]

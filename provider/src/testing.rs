@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use grit_plugin::schema::Diagnostics;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -11,7 +12,6 @@ use crate::{
         manager::RunnerManagerArgs,
         provider_block::{Configured, ProviderArgs},
     },
-    schema::Diagnostics,
 };
 
 pub mod actions {

@@ -7,8 +7,6 @@ use grit_testkit::architecture::{Architecture, MAX_FILE_LINES, long_files};
 /// From the highest to the lowest. A file imports its own layer and those below it.
 const LAYERS: &[&[&str]] = &[
     &["lib.rs", "testing.rs"],
-    &["plugin/"],
-    &["server/", "wire/"],
     &["provider.rs", "resources/", "data_sources/", "functions/", "actions/"],
     &["process.rs"],
     &["config/"],
@@ -17,14 +15,12 @@ const LAYERS: &[&[&str]] = &[
     &["client/", "gitlab/"],
     &[
         "assume_terminated.rs",
-        "call.rs",
         "duration.rs",
         "ending_drains.rs",
         "log_key.rs",
         "plan_guard.rs",
         "plan_overlap.rs",
         "shared_runners.rs",
-        "schema/",
         "stored_drains.rs",
         "worker_groups.rs",
     ],
@@ -41,7 +37,7 @@ fn imports_lead_to_the_same_layer_or_below() {
     let found = provider().imports_that_run_up(LAYERS);
     assert!(
         found.is_empty(),
-        "A file may import its own layer and those below it, in this order: plugin, server and wire, resources, process, config, explain, \
+        "A file may import its own layer and those below it, in this order: resources, process, config, explain, \
          fleet, client. Move the item down, or pass it as an argument:\n{}",
         found.join("\n")
     );
@@ -60,10 +56,9 @@ fn no_files_import_each_other() {
 fn each_library_is_named_only_in_its_module() {
     let architecture = provider();
     for (library, places) in [
-        ("tf_provider", &["schema/"][..]),
+        ("russh", &["transport/ssh/"][..]),
         ("grit_proto::wrapper_v1", &["client/"]),
         ("grit_proto::runner_wrapper", &["client/"]),
-        ("grit_proto::tfplugin6", &["server/", "wire/", "plugin/"]),
     ] {
         let uses = architecture.files_that_use(&[library]);
         assert!(!uses.is_empty(), "{library} is not used: the rule checks nothing");

@@ -12,7 +12,7 @@ use std::{
 fn find(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        let is_allowed = path.ends_with("explain") || path.ends_with("schema/diagnostics.rs");
+        let is_allowed = path.ends_with("explain");
         if is_allowed {
             continue;
         } else if path.is_dir() {
@@ -40,9 +40,11 @@ fn only_explain_creates_diagnostics() {
     );
 }
 
-/// The files of `explain` without those of tests.
+/// The files with texts, without those of tests: of `explain`, and of the framework.
 fn explain_sources() -> Vec<String> {
-    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain")];
+    let mut directories = ["src/explain", "plugin/src/problem"]
+        .map(|it| Path::new(env!("CARGO_MANIFEST_DIR")).join(it))
+        .to_vec();
     let mut sources = Vec::new();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -61,7 +63,7 @@ fn explain_sources() -> Vec<String> {
 /// The codes: the name of each variant of `Code`, with its identifier.
 fn codes() -> BTreeMap<String, String> {
     let source =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/diagnostic.rs")).unwrap();
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/explain/code.rs")).unwrap();
     let arms = source.lines().filter_map(|line| {
         let (name, identifier) = line.trim().strip_prefix("Self::")?.split_once(" => \"")?;
         Some((name.to_owned(), identifier.strip_suffix("\",")?.to_owned()))
@@ -69,8 +71,8 @@ fn codes() -> BTreeMap<String, String> {
     arms.collect()
 }
 
-/// The titles of the diagnostics as literals in the sources, each with its code: `Code::X, "title"`, `Code::X, format!("title")`, and
-/// `invalid("title"`. Placeholders become `…`.
+/// The titles of the diagnostics as literals in the sources, each with its code: `Code::X, "title"`, `Code::X, format!("title")`,
+/// `invalid("title"`, and in the framework `new("x", "title"`. Placeholders become `…`.
 fn titles() -> BTreeSet<(String, String)> {
     let codes = codes();
     let mut found = BTreeSet::new();
@@ -80,7 +82,11 @@ fn titles() -> BTreeSet<(String, String)> {
             Some((codes.get(name)?.clone(), rest))
         });
         let invalid = source.split(" invalid(").skip(1).map(|rest| ("invalid_config".to_owned(), rest));
-        for (code, rest) in with_code.chain(invalid) {
+        let of_framework = source.split("Problem::new(").skip(1).filter_map(|rest| {
+            let (code, rest) = rest.trim_start().strip_prefix('"')?.split_once("\",")?;
+            Some((code.to_owned(), rest))
+        });
+        for (code, rest) in with_code.chain(invalid).chain(of_framework) {
             let rest = rest.trim_start();
             let rest = rest.strip_prefix("format!(").unwrap_or(rest).trim_start();
             let Some(title) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) else {

@@ -6,14 +6,12 @@ mod pages;
 
 use std::{env, fs, path::Path, sync::Arc};
 
-use grit_provider::{
-    schema::{Action, DataSource, Diagnostics, Function, Provider, Resource},
-    testing::{
-        actions::{CancelDrain, Drain, Start},
-        data_sources::{Deployment, RunnerStatus},
-        functions::{ManagersFromGrit, ValidateManagers},
-        resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
-    },
+use grit_plugin::schema::{Action, DataSource, Diagnostics, Function, Provider, Resource};
+use grit_provider::testing::{
+    actions::{CancelDrain, Drain, Start},
+    data_sources::{Deployment, RunnerStatus},
+    functions::{ManagersFromGrit, ValidateManagers},
+    resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
 };
 
 use pages::{Subject, generated, read, with_examples, write};

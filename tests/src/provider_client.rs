@@ -2,13 +2,11 @@
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
-use grit_provider::{
-    schema::Diagnostic,
-    testing::{
-        Connections,
-        client::WrapperClient,
-        transport::{HostPort, Secret, WrapperAddress},
-    },
+use grit_plugin::schema::Diagnostic;
+use grit_provider::testing::{
+    Connections,
+    client::WrapperClient,
+    transport::{HostPort, Secret, WrapperAddress},
 };
 use serde_json::{Value, json};
 

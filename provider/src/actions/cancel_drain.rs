@@ -3,12 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Problem, attribute_map, call,
+    schema::{Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, object_schema, text},
+};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{known_managers, managers_attribute, progress::Board, report};
 use crate::{
-    call::call,
     config::{
         drain::{DRAIN_ATTEMPTS, shortened},
         manager::{self, RunnerManagers},
@@ -16,17 +19,13 @@ use crate::{
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{Explained, action, health},
+    explain::{action, health},
     fleet::{
         self,
         cancel::{CancelPolicy, Cancelled},
     },
     process::Shared,
     resources::configured,
-    schema::{
-        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, object, object_schema,
-        text,
-    },
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -94,7 +93,7 @@ impl Action for CancelDrain {
                     Cancelled::NotDraining => "no drain is in progress",
                 },
             );
-            Ok::<_, Explained>(Vec::new())
+            Ok::<_, Problem>(Vec::new())
         });
         report(board.during(cancels).await, diags)
     }

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Problem, attribute_map, call,
+    schema::{
+        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, boolean, object, object_schema, text,
+    },
+};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{known_managers, managers_attribute, progress::Board, report};
 use crate::{
-    call::call,
     config::{
         drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, WAIT, option_attributes},
         enum_attribute::EnumAttribute as _,
@@ -19,7 +24,7 @@ use crate::{
     },
     duration::human,
     explain::{
-        Explained, UNVERIFIED_PEER,
+        UNVERIFIED_PEER,
         drain::{self, Subject},
         health,
     },
@@ -29,10 +34,6 @@ use crate::{
     },
     process::Shared,
     resources::{configured, draining::Draining, unique_suffix},
-    schema::{
-        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, boolean, object,
-        object_schema, text,
-    },
 };
 
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Drain {
         known: &Configured,
         (policy, options): (&DrainPolicy, DrainOptions<'_>),
         board: &Board<'_>,
-    ) -> Result<Vec<Explained>, Explained> {
+    ) -> Result<Vec<Problem>, Problem> {
         let client = manager.client(key, known).map_err(|problem| health::invalid_manager(key, &problem))?;
         let draining = Draining { shared: &self.shared, known, name: key, client: &client, options };
         let peer =
@@ -89,7 +90,7 @@ impl Drain {
     }
 }
 
-fn not_drained(key: &str, failure: &NotDrained) -> Explained {
+fn not_drained(key: &str, failure: &NotDrained) -> Problem {
     drain::not_drained(key, failure, "", None, Subject::Action)
 }
 

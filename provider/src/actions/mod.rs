@@ -14,11 +14,14 @@ pub use start::Start;
 
 use std::collections::BTreeMap;
 
+use grit_plugin::{
+    Problem,
+    schema::{Attribute, Diagnostics, DiagnosticsExt as _},
+};
+
 use crate::{
     config::manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
-    explain::Explained,
     fleet::Outcomes,
-    schema::{Attribute, Diagnostics, DiagnosticsExt as _},
 };
 
 /// The attribute `runner_managers`; `purpose` completes its description.
@@ -39,7 +42,7 @@ fn known_managers(
 }
 
 /// Adds the warnings about each runner manager, or the error if it failed.
-fn report(outcomes: Outcomes<Result<Vec<Explained>, Explained>>, diags: &mut Diagnostics) -> Option<()> {
+fn report(outcomes: Outcomes<Result<Vec<Problem>, Problem>>, diags: &mut Diagnostics) -> Option<()> {
     for (key, outcome) in outcomes {
         match outcome {
             Ok(warnings) => {
@@ -58,10 +61,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        process::Shared,
-        schema::{Action, Progress},
-    };
+    use crate::process::Shared;
+    use grit_plugin::schema::{Action, Progress};
 
     /// The errors of an action whose map became known at invoke.
     async fn invoke<A: Action>(action: A, managers: &serde_json::Value) -> Vec<String>

@@ -2,17 +2,16 @@
 //!
 //! A line for each change of a runner manager, and at intervals one line about all that are not finished.
 
-use std::{collections::BTreeMap, time::Duration};
-
 use grit_ssh::host_text::shortened;
 use parking_lot::Mutex;
+use std::{collections::BTreeMap, time::Duration};
+
+use grit_plugin::schema::Progress;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
-    client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
-    duration::human,
-    explain::cause,
-    schema::Progress,
+    client::ClientError, client::DrainRequest, client::Level, client::RunnerStatus, client::Snapshot,
+    client::Start, client::Wrapper, duration::human, explain::cause,
 };
 
 /// How often the runner managers that are not finished are listed.

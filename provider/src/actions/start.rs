@@ -3,12 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Problem, attribute_map, call,
+    schema::{
+        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, object_schema,
+        text,
+    },
+};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{known_managers, managers_attribute, progress::Board, report};
 use crate::{
-    call::call,
     client::Level,
     config::{
         enum_attribute::{self, EnumAttribute, member},
@@ -17,14 +23,10 @@ use crate::{
         timeouts::InvokeTimeout,
     },
     duration::human,
-    explain::{Explained, action, health},
+    explain::{action, health},
     fleet::{self, health::HealthPolicy},
     process::Shared,
     resources::configured,
-    schema::{
-        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, attribute_map, object,
-        object_schema, text,
-    },
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -117,7 +119,7 @@ impl Action for Start {
             let outcome = fleet::health::wait(&key, &board.watch(&key, client), policy, stop).await;
             let healthy = outcome.map_err(|failure| action::not_started(&key, &failure))?;
             board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
-            Ok::<_, Explained>(Vec::new())
+            Ok::<_, Problem>(Vec::new())
         });
         report(board.during(starts).await, diags)
     }

@@ -1,8 +1,7 @@
 //! Computed values of resources and data sources.
 
+use grit_plugin::schema::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-
-use crate::schema::Value;
 
 /// Null for `None`.
 pub(crate) fn optional_value<T>(value: Option<T>) -> Value<T> {

@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use grit_plugin::schema::{AttributePath, Diagnostics, Dynamic, Value};
+
 use super::manager::RunnerManagerArgs;
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Dynamic, Value},
-};
+use crate::explain::values;
 
 /// Runner managers by key.
 pub(crate) type Managers = BTreeMap<String, Value<RunnerManagerArgs>>;

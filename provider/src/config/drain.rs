@@ -2,6 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        AttributePath, Attributes, Diagnostics, Number, Value, number, object, required_text, secret_map,
+        text,
+    },
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -20,10 +27,6 @@ use crate::{
         PEER_ATTEMPTS, PEER_LIMIT, Retry,
         drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable, Until},
         receipt::OnLostJobs,
-    },
-    schema::{
-        AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, object, required_text,
-        secret_map, text,
     },
 };
 

@@ -1,9 +1,8 @@
 //! Attributes with a fixed set of values.
 
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Value},
-};
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+
+use crate::explain::values;
 
 /// A fixed set of values: one list for parser, check and documentation.
 pub(crate) trait EnumAttribute: Copy + PartialEq + 'static {

@@ -1,14 +1,14 @@
 //! The `gitlab` object of the provider block.
 
+use grit_plugin::{
+    attribute_map,
+    schema::{Attribute, AttributePath, Diagnostics, Value, object, secret, text},
+};
 use grit_ssh::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::text::set;
-use crate::{
-    explain::values,
-    gitlab::{Gitlab, Instance, certificates},
-    schema::{Attribute, AttributePath, Diagnostics, Value, attribute_map, object, secret, text},
-};
+use crate::{explain::values, gitlab::Gitlab, gitlab::Instance, gitlab::certificates};
 
 /// The instance, unless `url` sets another.
 const URL: &str = "https://gitlab.com";

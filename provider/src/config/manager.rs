@@ -1,9 +1,16 @@
 //! The runner manager object: GRIT's `grit_runner_managers` contract.
 
-use std::collections::BTreeMap;
-
 use grit_ssh::{
     AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check, identity,
+};
+use std::collections::BTreeMap;
+
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, required, required_text,
+        secret, text,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +18,7 @@ use super::{
     provider_block::Configured,
     text::{check_address, check_set, check_text, set},
 };
-use crate::{
-    client::WrapperClient,
-    explain::values,
-    schema::{
-        Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, attribute_map, required,
-        required_text, secret, text,
-    },
-};
+use crate::{client::WrapperClient, explain::values};
 
 /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
 ///

@@ -2,10 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Number, Value},
-};
+use grit_plugin::schema::{AttributePath, Diagnostics, Number, Value};
+
+use crate::explain::values;
 
 /// The number of an attribute; `None` if it is null, or invalid, which [`check_whole`] rejects.
 pub(crate) fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {

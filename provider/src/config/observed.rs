@@ -1,12 +1,15 @@
 //! What a wrapper reports about its runner, as computed attributes that the health check and the status have in common.
 
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        AttributeType, Attributes, Value, computed_as, computed_boolean, computed_number, computed_text,
+    },
+};
+
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
-    schema::{
-        AttributeType, Attributes, Value, attribute_map, computed_as, computed_boolean, computed_number,
-        computed_text,
-    },
 };
 
 /// The values of one report. A value that the wrapper does not report is null.

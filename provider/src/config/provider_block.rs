@@ -1,8 +1,12 @@
 //! The provider block.
 
+use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 use std::fmt;
 
-use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
+use grit_plugin::{
+    attribute_map,
+    schema::{AttributePath, Diagnostics, Number, Schema, Value, number, object, object_schema},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,15 +14,8 @@ use super::{
     ssh::{self, SshArgs},
 };
 use crate::{
-    config::{
-        number::{check_whole, whole},
-        retry::RetryArgs,
-    },
-    fleet::Retry,
+    config::number::check_whole, config::number::whole, config::retry::RetryArgs, fleet::Retry,
     gitlab::Gitlab,
-    schema::{
-        AttributePath, Diagnostics, Number, Schema, Value, attribute_map, number, object, object_schema,
-    },
 };
 
 /// Has no `Debug`, because it contains secrets.

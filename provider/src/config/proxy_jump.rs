@@ -1,18 +1,19 @@
 //! A jump host of `ssh.proxy_jump`.
 
-use std::path::Path;
-
 use grit_ssh::{
     Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
+};
+use std::path::Path;
+
+use grit_plugin::{
+    attribute_map,
+    schema::{AttributePath, Attributes, Diagnostics, Value, required_text, secret, text},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     ssh_checks::{check_keys, check_needs_key, invalid},
     text::{UNKNOWN, check_address, set},
-};
-use crate::schema::{
-    AttributePath, Attributes, Diagnostics, Value, attribute_map, required_text, secret, text,
 };
 
 /// Has no `Debug`, because it contains secrets.

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use grit_plugin::{
+    attribute_map,
+    schema::{AttributePath, Attributes, Diagnostics, Number, Value, number, text},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -12,7 +16,6 @@ use crate::{
     duration::{self, human},
     explain::values,
     fleet::Retry,
-    schema::{AttributePath, Attributes, Diagnostics, Number, Value, attribute_map, number, text},
 };
 
 const MIN_DELAY: Duration = Duration::from_millis(500);

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+
 use super::{manager::RunnerManagerArgs, text::set};
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Value},
-};
+use crate::explain::values;
 
 /// Adds an error for each manager whose wrapper or instance id an earlier key has, too. Unknown values are not compared.
 ///

@@ -3,11 +3,18 @@
 //! Each attribute has here its field, schema, check, environment variable, and meaning. **Values of this object take precedence over the
 //! runner manager**; environment variables are used if it has no value.
 
-use std::{path::PathBuf, time::Duration};
-
 use grit_ssh::{
     AgentSource, Attribute, CALL_TIMEOUT, CONNECT_TIMEOUT, ConnectionSettings, CredentialSource, Hop,
     KEEPALIVE_INTERVAL, KeySource, Login, Secret, Strategy, TrustSources, check, expand,
+};
+use std::{path::PathBuf, time::Duration};
+
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, boolean, object,
+        optional, secret, text, texts,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +24,7 @@ use super::{
     text::{UNKNOWN, set},
     timeouts::{SHORTEST_DELAY, check_at_least},
 };
-use crate::{
-    duration::{self, human},
-    explain::values,
-    schema::{
-        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, attribute_map,
-        boolean, object, optional, secret, text, texts,
-    },
-};
+use crate::{duration, duration::human, explain::values};
 
 /// Has no `Debug`, because it contains secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]

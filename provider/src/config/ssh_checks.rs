@@ -1,14 +1,12 @@
 //! Checks of `ssh` and its jump hosts.
 
+use grit_ssh::{Secret, check, expand};
 use std::path::Path;
 
-use grit_ssh::{Secret, check, expand};
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
 
 use super::text::set;
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Value},
-};
+use crate::explain::values;
 
 /// The attributes `private_key`, `private_key_path` and `certificate_path` of an object.
 pub(super) fn check_keys(

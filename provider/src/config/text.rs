@@ -2,14 +2,12 @@
 //!
 //! Terraform accepts `null` for a required attribute; it is rejected here.
 
+use grit_ssh::AddressError;
 use std::str::FromStr;
 
-use grit_ssh::AddressError;
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
 
-use crate::{
-    explain::values,
-    schema::{AttributePath, Diagnostics, Value},
-};
+use crate::explain::values;
 
 /// Replaces an unknown value in checks of other values. This host name does not exist (RFC 2606).
 pub(super) const UNKNOWN: &str = "unknown.invalid";

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use grit_plugin::{
+    attribute_map,
+    schema::{AttributePath, Attributes, Diagnostics, Value, text},
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    duration,
-    explain::values,
-    schema::{AttributePath, Attributes, Diagnostics, Value, attribute_map, text},
-};
+use crate::{duration, explain::values};
 
 /// A `timeouts` object: its attributes with their descriptions, and the parameters of the descriptions.
 macro_rules! timeouts {

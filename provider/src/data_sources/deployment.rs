@@ -3,14 +3,16 @@
 mod state;
 
 use async_trait::async_trait;
+use grit_plugin::{
+    call,
+    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Dynamic, Schema},
+};
 use tokio::time::Instant;
 
 use crate::{
-    call::call,
     config::contract,
     deployment::{self, FormatError, Limits, OUTPUT, ReadError},
     explain::{deployment as explain, values},
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Dynamic, Schema},
 };
 use state::DeploymentState;
 

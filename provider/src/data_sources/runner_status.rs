@@ -7,10 +7,13 @@ mod state;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use grit_plugin::{
+    call,
+    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value},
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    call::call,
     client::Wrapper as _,
     config::{
         manager::{self, RunnerManagerArgs},
@@ -20,7 +23,6 @@ use crate::{
     fleet,
     process::{ConfigurationState, Shared},
     resources::configured,
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value},
 };
 use state::{ManagerStatus, StatusState};
 

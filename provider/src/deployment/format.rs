@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::schema::Dynamic;
+use grit_plugin::schema::Dynamic;
 
 /// The name of the output in GRIT's contract.
 pub(crate) const OUTPUT: &str = "grit_runner_managers";

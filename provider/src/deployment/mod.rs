@@ -3,19 +3,18 @@
 //! The state is read from a file or a text, or by running `terraform output` in the directory of that version. Nothing is written there,
 //! and no state is locked.
 
+use grit_ssh::user_files;
 mod command;
 mod format;
 
 use std::{path::PathBuf, time::Duration};
 
-use grit_ssh::user_files;
+use grit_plugin::schema::Dynamic;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use command::{CommandError, Directory};
 pub(crate) use format::{FormatError, OUTPUT};
-
-use crate::schema::Dynamic;
 
 /// How long the end of a command may take after the timeout or the stop.
 const LAST_STEPS: Duration = Duration::from_secs(4);

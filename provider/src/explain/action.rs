@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use grit_plugin::Problem;
+
 use super::{
+    code::Code,
     connection::explain,
-    diagnostic::{Code, Explained},
     health::{lacking, not_verifiable, reason_given, timed_out},
     phrases::{append, last_seen, tries},
 };
@@ -17,7 +19,7 @@ use crate::{
 const INVOKE_AGAIN: &str = "Then invoke the action again.";
 
 /// Explains why `manager` was not started, or is not healthy after its start.
-pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
+pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Problem {
     match failure {
         NotHealthy::Connect { attempts, waited, error } => connect(manager, error, *attempts, *waited, ""),
         NotHealthy::TimedOut { waited, last, missing } => {
@@ -29,7 +31,7 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
             };
             timed_out(manager, *waited, &lacks, next_step)
         }
-        NotHealthy::Stopped { start: Some(Start::NotSupported), .. } => Explained::new(
+        NotHealthy::Stopped { start: Some(Start::NotSupported), .. } => Problem::new(
             Code::WrapperError,
             "Wrapper cannot start a runner",
             format!(
@@ -38,7 +40,7 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
             ),
             "Start the runner on the host, or run grit-wrapper there.",
         ),
-        NotHealthy::Stopped { waited, last, .. } => Explained::new(
+        NotHealthy::Stopped { waited, last, .. } => Problem::new(
             Code::WrapperError,
             "Runner has exited",
             format!(
@@ -49,7 +51,7 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
             "The log of the runner on the host shows why it exited.",
         ),
         NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
-        NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
+        NotHealthy::Interrupted { waited, last, start_requested } => Problem::new(
             Code::Interrupted,
             "Start was interrupted",
             format!(
@@ -68,18 +70,18 @@ pub(crate) fn not_started(manager: &str, failure: &NotHealthy) -> Explained {
 }
 
 /// Explains why the drain of `manager` was not cancelled.
-pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Explained {
+pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Problem {
     const START_LATER: &str =
         "To use the runner again, wait until it has exited, then start it with `grit_start`.";
     match failure {
         NotCancelled::Connect { attempts, waited, error } => {
             let mut explained = connect(manager, error, *attempts, *waited, "");
-            if explained.code == Code::Refused {
+            if explained.code == Code::Refused.as_str() {
                 append(&mut explained.next_step, START_LATER);
             }
             explained
         }
-        NotCancelled::TimedOut { waited } => Explained::new(
+        NotCancelled::TimedOut { waited } => Problem::new(
             Code::TimedOut,
             "Drain was not cancelled in time",
             format!(
@@ -88,7 +90,7 @@ pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Explained 
             ),
             "Check the log of the wrapper on the host.",
         ),
-        NotCancelled::Interrupted { waited, requested } => Explained::new(
+        NotCancelled::Interrupted { waited, requested } => Problem::new(
             Code::Interrupted,
             "Cancellation was interrupted",
             format!(
@@ -102,7 +104,7 @@ pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Explained 
             ),
             "Invoke the action again.",
         ),
-        NotCancelled::Exited { reason } => Explained::new(
+        NotCancelled::Exited { reason } => Problem::new(
             Code::Refused,
             "Runner has already exited",
             format!(
@@ -111,7 +113,7 @@ pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Explained 
             ),
             "Start the runner with `grit_start`.",
         ),
-        NotCancelled::NotSupported => Explained::new(
+        NotCancelled::NotSupported => Problem::new(
             Code::WrapperError,
             "Wrapper cannot cancel a drain",
             format!(
@@ -123,11 +125,11 @@ pub(crate) fn not_cancelled(manager: &str, failure: &NotCancelled) -> Explained 
 }
 
 /// A call to the wrapper failed. `effect`: a sentence about what was requested.
-fn connect(manager: &str, error: &ClientError, attempts: u32, waited: Duration, effect: &str) -> Explained {
+fn connect(manager: &str, error: &ClientError, attempts: u32, waited: Duration, effect: &str) -> Problem {
     let mut explained = explain(manager, error);
     append(&mut explained.happened, &tries(attempts, waited));
     append(&mut explained.happened, effect);
-    if explained.code == Code::ConnectFailed {
+    if explained.code == Code::ConnectFailed.as_str() {
         append(&mut explained.next_step, INVOKE_AGAIN);
     }
     explained

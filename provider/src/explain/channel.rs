@@ -1,14 +1,15 @@
 //! Texts for a channel that the SSH server refuses to open.
 
+use grit_plugin::Problem;
 use grit_ssh::{ChannelRefusal, Route, TransportError, WrapperAddress};
 
 use super::{
-    diagnostic::{Code, Explained},
+    code::Code,
     login::user,
     phrases::{forward_target, login_succeeded, server},
 };
 
-pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str) -> Explained {
+pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str) -> Problem {
     let route = &*error.route;
     let connected = login_succeeded(route);
     let target = forward_target(route);
@@ -22,7 +23,7 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
         ChannelRefusal::UnknownType | ChannelRefusal::ResourceShortage => false,
     };
     if let Some(id) = error.evidence.certificate.as_ref().filter(|_| may_forbid) {
-        return Explained::new(
+        return Problem::new(
             Code::Refused,
             "Forwarding is forbidden",
             format!(
@@ -33,7 +34,7 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
         );
     }
     match reason {
-        ChannelRefusal::Prohibited => Explained::new(
+        ChannelRefusal::Prohibited => Problem::new(
             Code::Refused,
             "Forwarding is forbidden",
             format!("{connected}, but the SSH server forbids connections to {target}{text}."),
@@ -48,13 +49,13 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
             (None, WrapperAddress::Unix(path)) => socket_not_opened(route, path),
             _ => not_connected(route, &text),
         },
-        ChannelRefusal::UnknownType => Explained::new(
+        ChannelRefusal::UnknownType => Problem::new(
             Code::Refused,
             "Forwarding is not supported",
             format!("{connected}, but the SSH server does not support connections to {target}{text}."),
             "Set `ssh_command` with `grit-wrapper dial-stdio`, which needs no forwarding, or use the OpenSSH server.",
         ),
-        ChannelRefusal::ResourceShortage => Explained::new(
+        ChannelRefusal::ResourceShortage => Problem::new(
             Code::ConnectFailed,
             "SSH server is out of resources",
             format!("{connected}, but the SSH server lacks resources for a connection to {target}{text}."),
@@ -84,7 +85,7 @@ fn without_forwarding(route: &Route) -> &'static str {
 }
 
 /// The server reports the same text for all causes.
-fn socket_not_opened(route: &Route, path: &str) -> Explained {
+fn socket_not_opened(route: &Route, path: &str) -> Problem {
     let next = format!(
         "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
          `wrapper_address` is wrong; {user} has no permission for the socket; socket forwarding is disabled \
@@ -103,10 +104,10 @@ fn socket_not_opened(route: &Route, path: &str) -> Explained {
         login_succeeded(route),
         forward_target(route)
     );
-    Explained::new(Code::ConnectFailed, "Wrapper is not reachable", happened, next)
+    Problem::new(Code::ConnectFailed, "Wrapper is not reachable", happened, next)
 }
 
-fn not_connected(route: &Route, text: &str) -> Explained {
+fn not_connected(route: &Route, text: &str) -> Problem {
     let (summary, next) = if route.onward.is_some() {
         (
             "Host is not reachable",
@@ -124,7 +125,7 @@ fn not_connected(route: &Route, text: &str) -> Explained {
         login_succeeded(route),
         forward_target(route)
     );
-    Explained::new(Code::ConnectFailed, summary, happened, next)
+    Problem::new(Code::ConnectFailed, summary, happened, next)
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Texts for the commands of `proxy_command` and `ssh_command`.
 
+use grit_plugin::Problem;
 use grit_ssh::{Route, SharedIoError, TransportError};
 
 use super::{
-    diagnostic::{Code, Explained},
+    code::Code,
     phrases::{received, server, shown},
 };
 
-pub(super) fn not_started(route: &Route, program: &str, source: &SharedIoError) -> Explained {
-    Explained::new(
+pub(super) fn not_started(route: &Route, program: &str, source: &SharedIoError) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Command cannot be started",
         format!("the command of `{}`, {program:?}, cannot be started: {source}.", route.method),
@@ -16,14 +17,14 @@ pub(super) fn not_started(route: &Route, program: &str, source: &SharedIoError) 
     )
 }
 
-pub(super) fn exited(error: &TransportError, program: &str, status: &str) -> Explained {
+pub(super) fn exited(error: &TransportError, program: &str, status: &str) -> Problem {
     let output = &error.evidence.received;
     let printed = if output.is_empty() || output.starts_with(b"SSH-") {
         String::new()
     } else {
         format!(" Output: {}", shown(output))
     };
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         "Command exited",
         format!("the command of `{}`, {program:?}, exited: {status}.{printed}", error.route.method),
@@ -31,8 +32,8 @@ pub(super) fn exited(error: &TransportError, program: &str, status: &str) -> Exp
     )
 }
 
-pub(super) fn no_data(route: &Route, limit: &str) -> Explained {
-    Explained::new(
+pub(super) fn no_data(route: &Route, limit: &str) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "No data from command",
         format!("the command of `{}` returned no data within {limit}.", route.method),
@@ -41,8 +42,8 @@ pub(super) fn no_data(route: &Route, limit: &str) -> Explained {
     )
 }
 
-pub(super) fn handshake_timed_out(error: &TransportError, limit: &str) -> Explained {
-    Explained::new(
+pub(super) fn handshake_timed_out(error: &TransportError, limit: &str) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "SSH handshake through command timed out",
         format!(
@@ -54,8 +55,8 @@ pub(super) fn handshake_timed_out(error: &TransportError, limit: &str) -> Explai
     )
 }
 
-pub(super) fn closed_output(during: &str, how: &str) -> Explained {
-    Explained::new(
+pub(super) fn closed_output(during: &str, how: &str) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "Command closed its output",
         format!("the connection to the wrapper was lost {during}: {how}."),
@@ -63,8 +64,8 @@ pub(super) fn closed_output(during: &str, how: &str) -> Explained {
     )
 }
 
-pub(super) fn printed_text(error: &TransportError) -> Explained {
-    Explained::new(
+pub(super) fn printed_text(error: &TransportError) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "Unexpected output from command",
         format!(

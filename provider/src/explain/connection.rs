@@ -1,15 +1,17 @@
 //! Texts for failed connections: name resolution, TCP, the SSH handshake, lost connections.
 
+use grit_ssh::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
 use std::io::ErrorKind;
 
-use grit_ssh::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
+use grit_plugin::Problem;
 
 use crate::{
     client::ClientError,
     duration::human,
     explain::{
-        channel, command,
-        diagnostic::{Code, Explained},
+        channel,
+        code::Code,
+        command,
         host_key::host_key,
         login,
         phrases::{forward_target, login_succeeded, received, server, shown},
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// Explains why a call to the wrapper of `manager` failed.
-pub fn explain(manager: &str, error: &ClientError) -> Explained {
+pub fn explain(manager: &str, error: &ClientError) -> Problem {
     let mut explained = without_manager(error);
     explained.happened = format!("Runner manager {manager:?}: {}", explained.happened);
     if let ClientError::Transport(error) = error
@@ -36,7 +38,7 @@ pub(crate) fn cause(error: &ClientError) -> String {
 }
 
 /// The same without the name of the manager.
-fn without_manager(error: &ClientError) -> Explained {
+fn without_manager(error: &ClientError) -> Problem {
     match error {
         ClientError::Transport(error) => {
             let mut explained = of_transport(error);
@@ -54,7 +56,7 @@ fn without_manager(error: &ClientError) -> Explained {
     }
 }
 
-fn of_transport(error: &TransportError) -> Explained {
+fn of_transport(error: &TransportError) -> Problem {
     let route = &*error.route;
     match &error.cause {
         Cause::NoUsername => login::no_username(route),
@@ -76,32 +78,32 @@ fn of_transport(error: &TransportError) -> Explained {
         Cause::TimedOut { limit } => timed_out(error, &human(*limit)),
         Cause::Network(io) => network(route, io),
         Cause::Lost(how) => lost(error, how),
-        Cause::Option(option) => Explained::new(
+        Cause::Option(option) => Problem::new(
             Code::InvalidConfig,
             "Invalid SSH option",
             format!("`{}`: {}.", option.attribute, option.problem),
             format!("Correct `{}`.", option.attribute),
         ),
-        Cause::Resolve(io) => Explained::new(
+        Cause::Resolve(io) => Problem::new(
             Code::ConnectFailed,
             "Host name cannot be resolved",
             format!("the host name of {} cannot be resolved: {io}.", server(route)),
             "Check `address`, and check name resolution on the host that runs Terraform: `getent hosts NAME`.",
         ),
-        Cause::NotSsh => Explained::new(
+        Cause::NotSsh => Problem::new(
             Code::ConnectFailed,
             "Not an SSH server",
             format!("{} is not an SSH server. {}", server(route), received(error)),
             "Check the port in `address`.",
         ),
-        Cause::TooBusy => Explained::new(
+        Cause::TooBusy => Problem::new(
             Code::ConnectFailed,
             "SSH server rejects new connections",
             format!("{} rejected the connection. {}", server(route), received(error)),
             "Possible causes: too many logins at the same time (raise `MaxStartups` in sshd_config, or lower `max_parallel`), or a \
              temporary penalty for the address of the host that runs Terraform after failed logins (`PerSourcePenalties`).",
         ),
-        Cause::ServerOpensChannels(count) => Explained::new(
+        Cause::ServerOpensChannels(count) => Problem::new(
             Code::Refused,
             "SSH server opens channels",
             format!(
@@ -113,7 +115,7 @@ fn of_transport(error: &TransportError) -> Explained {
             "Check the SSH server for an attacker who controls it, and check that `address` is the address of this host. Apply again after \
              that.",
         ),
-        Cause::NoCommonAlgorithm { kind, ours, theirs } => Explained::new(
+        Cause::NoCommonAlgorithm { kind, ours, theirs } => Problem::new(
             Code::ConnectFailed,
             "No common SSH algorithm",
             format!(
@@ -124,7 +126,7 @@ fn of_transport(error: &TransportError) -> Explained {
             ),
             "Update the SSH server, or allow one of the provider's algorithms in its sshd_config.",
         ),
-        Cause::HandshakeQueueTimeout { limit } => Explained::new(
+        Cause::HandshakeQueueTimeout { limit } => Problem::new(
             Code::ConnectFailed,
             "No free connection slot",
             format!(
@@ -135,13 +137,13 @@ fn of_transport(error: &TransportError) -> Explained {
             "Raise `max_parallel` or `ssh.connect_timeout` in the provider block. Check hosts that do not respond: they use their slots \
              until they time out.",
         ),
-        Cause::NotAnswering { silence } => Explained::new(
+        Cause::NotAnswering { silence } => Problem::new(
             Code::ConnectFailed,
             "SSH connection lost",
             format!("no data from {} for {}.", server(route), human(*silence)),
             "The host may hang, or the network may be down. Check that the host is running.",
         ),
-        Cause::Protocol(problem) => Explained::new(
+        Cause::Protocol(problem) => Problem::new(
             Code::ConnectFailed,
             "SSH protocol error",
             format!("the SSH connection to {} failed (phase: {}): {problem}.", server(route), error.phase),
@@ -150,7 +152,7 @@ fn of_transport(error: &TransportError) -> Explained {
     }
 }
 
-fn network(route: &Route, io: &SharedIoError) -> Explained {
+fn network(route: &Route, io: &SharedIoError) -> Problem {
     let (happened, next) = match io.kind {
         ErrorKind::ConnectionRefused => (
             format!("{} refused the connection: no process listens there.", server(route)),
@@ -165,10 +167,10 @@ fn network(route: &Route, io: &SharedIoError) -> Explained {
             "Check `address`, and the network between the host that runs Terraform and the runner manager.",
         ),
     };
-    Explained::new(Code::ConnectFailed, "Host is not reachable", happened, next)
+    Problem::new(Code::ConnectFailed, "Host is not reachable", happened, next)
 }
 
-fn timed_out(error: &TransportError, limit: &str) -> Explained {
+fn timed_out(error: &TransportError, limit: &str) -> Problem {
     let route = &*error.route;
     let (summary, happened, next) = match error.phase {
         Phase::Command => return command::no_data(route, limit),
@@ -213,10 +215,10 @@ fn timed_out(error: &TransportError, limit: &str) -> Explained {
             "The host may hang or be overloaded. Check that the host is running.",
         ),
     };
-    Explained::new(Code::ConnectFailed, summary, happened, next)
+    Problem::new(Code::ConnectFailed, summary, happened, next)
 }
 
-fn lost(error: &TransportError, how: &str) -> Explained {
+fn lost(error: &TransportError, how: &str) -> Problem {
     let route = &*error.route;
     let during = match error.phase {
         Phase::Handshake => "during the SSH handshake",
@@ -236,7 +238,7 @@ fn lost(error: &TransportError, how: &str) -> Explained {
     } else {
         "The host may be down, its SSH server may have restarted, or the network may have failed. Check the log of the SSH server."
     };
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         "SSH connection lost",
         format!("the SSH connection to {} was lost {during}: {how}.{received}", server(route)),

@@ -1,20 +1,23 @@
 //! Texts for the data source `grit_deployment`.
 
+use grit_ssh::user_files::shown;
 use std::path::Path;
 
-use grit_ssh::user_files::shown;
-
-use super::diagnostic::{Code, Explained};
-use crate::{
-    deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
-    duration::human,
+use grit_plugin::{
+    Problem,
     schema::{AttributePath, Diagnostic, Diagnostics},
+};
+
+use super::code::Code;
+use crate::{
+    deployment::CommandError, deployment::Directory, deployment::FormatError, deployment::OUTPUT,
+    deployment::ReadError, deployment::Source, duration::human,
 };
 
 const SUMMARY: &str = "Deployment cannot be read";
 
 /// Explains why the output was not read.
-pub(crate) fn not_read(source: &Source, error: &ReadError) -> Explained {
+pub(crate) fn not_read(source: &Source, error: &ReadError) -> Problem {
     let name = name(source);
     match error {
         ReadError::File(problem) => {
@@ -22,13 +25,13 @@ pub(crate) fn not_read(source: &Source, error: &ReadError) -> Explained {
         }
         ReadError::Format(error) => format(&name, source, error),
         ReadError::Command(error) => command(&name, error),
-        ReadError::TimedOut(limit) => Explained::new(
+        ReadError::TimedOut(limit) => Problem::new(
             Code::TimedOut,
             "Deployment was not read in time",
             format!("{name} was not read within {}.", human(*limit)),
             "Raise `timeouts.read`.",
         ),
-        ReadError::Interrupted => Explained::new(
+        ReadError::Interrupted => Problem::new(
             Code::Interrupted,
             "Read was interrupted",
             format!("The read of {name} was cancelled. Nothing was changed."),
@@ -60,7 +63,7 @@ fn name(source: &Source) -> String {
     }
 }
 
-fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
+fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
     let happened = format!("{name}: {error}.");
     match error {
         FormatError::NotJson { .. } | FormatError::Unrecognized => invalid(
@@ -94,8 +97,8 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Explained {
 }
 
 /// Warns that a deployment without the output counts as one without runner managers. `others` are its outputs.
-pub(crate) fn missing_output(source: &Source, others: &[String]) -> Explained {
-    Explained::new(
+pub(crate) fn missing_output(source: &Source, others: &[String]) -> Problem {
+    Problem::new(
         Code::Notice,
         "Deployment has no runner managers",
         format!(
@@ -128,7 +131,7 @@ fn workspace(source: &Source) -> &'static str {
     }
 }
 
-fn command(name: &str, error: &CommandError) -> Explained {
+fn command(name: &str, error: &CommandError) -> Problem {
     match error {
         CommandError::Directory(problem) => invalid(format!("{name}: {problem}."), "Correct `directory`."),
         CommandError::NotFound(programs) => {
@@ -174,14 +177,14 @@ fn plain_lines(text: &str) -> String {
     plain
 }
 
-fn invalid(happened: String, next_step: impl Into<String>) -> Explained {
-    Explained::new(Code::InvalidConfig, SUMMARY, happened, next_step)
+fn invalid(happened: String, next_step: impl Into<String>) -> Problem {
+    Problem::new(Code::InvalidConfig, SUMMARY, happened, next_step)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::diagnostic::tests::all;
+    use crate::explain::samples::all;
 
     #[test]
     fn missing_output_warning_names_source_and_outputs() {

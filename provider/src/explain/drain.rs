@@ -1,13 +1,17 @@
 //! Texts for a drain: errors, and warnings about a runner that has exited.
 
 pub(crate) mod end;
+use grit_ssh::Reachability;
 mod peers;
 mod subject;
 mod successor;
 
 use std::time::Duration;
 
-use grit_ssh::Reachability;
+use grit_plugin::{
+    Problem,
+    schema::{Diagnostic, Diagnostics, DiagnosticsExt},
+};
 
 pub(crate) use self::{
     subject::{AssumeSetting, Subject},
@@ -19,22 +23,20 @@ use self::{
     subject::{KEPT, assumed_title, unset_variable},
 };
 use super::{
+    code::Code,
     connection::{cause, explain},
-    diagnostic::{Code, Explained},
     phrases::{append, assume_terminated_line, first_line, last_seen, sentences, tries},
 };
 use crate::{
-    assume_terminated,
-    client::{ClientError, Snapshot},
-    duration::human,
-    fleet::drain::{FORCE_LIMIT, Mode, NoCallback, NotDrained, OnTimeout, Requested},
-    schema::{Diagnostic, Diagnostics, DiagnosticsExt},
+    assume_terminated, client::ClientError, client::Snapshot, duration::human, fleet::drain::FORCE_LIMIT,
+    fleet::drain::Mode, fleet::drain::NoCallback, fleet::drain::NotDrained, fleet::drain::OnTimeout,
+    fleet::drain::Requested,
 };
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
 /// environment variable that overrides this.
-pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Explained {
-    Explained::new(
+pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Drain resource has an invalid runner manager",
         format!(
@@ -57,7 +59,7 @@ pub(crate) fn not_drained(
     id: &str,
     setting: Option<AssumeSetting>,
     subject: Subject,
-) -> Explained {
+) -> Problem {
     let kept = subject.kept();
     match failure {
         NotDrained::Connect { attempts, waited, requested, error } => {
@@ -68,7 +70,7 @@ pub(crate) fn not_drained(
             if let Some(setting) = setting {
                 append(&mut explained.happened, &not_counted(setting, *requested, error));
             }
-            if explained.code == Code::ConnectFailed {
+            if explained.code == Code::ConnectFailed.as_str() {
                 append(&mut explained.next_step, &format!("Then {}.", subject.again()));
             }
             // An action has no evidence on which anything depends.
@@ -82,7 +84,7 @@ pub(crate) fn not_drained(
             }
             explained
         }
-        NotDrained::TimedOut { waited, requested, mode, forced, last } => Explained::new(
+        NotDrained::TimedOut { waited, requested, mode, forced, last } => Problem::new(
             Code::TimedOut,
             "Runner was not drained in time",
             sentences(&[
@@ -108,7 +110,7 @@ pub(crate) fn not_drained(
                 subject.longer_or_forceful()
             },
         ),
-        NotDrained::Replaced { pid, .. } => Explained::new(
+        NotDrained::Replaced { pid, .. } => Problem::new(
             Code::WrapperError,
             "Another runner process was reported during the drain",
             sentences(&[
@@ -124,7 +126,7 @@ pub(crate) fn not_drained(
                 subject.again()
             ),
         ),
-        NotDrained::Interrupted { waited, requested, last } => Explained::new(
+        NotDrained::Interrupted { waited, requested, last } => Problem::new(
             Code::Interrupted,
             "Drain was interrupted",
             sentences(&[
@@ -205,7 +207,7 @@ pub(crate) fn assumed_terminated(
     waited: Duration,
     error: &ClientError,
     setting: AssumeSetting,
-) -> Explained {
+) -> Problem {
     let tries = match attempts {
         1 => "1 attempt".to_owned(),
         more => format!("{more} attempts in a row"),
@@ -221,7 +223,7 @@ pub(crate) fn assumed_terminated(
         &mut happened,
         "If the runner is still running, its jobs are lost when its instance is destroyed.",
     );
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         assumed_title(manager),
         happened,
@@ -233,14 +235,14 @@ pub(crate) fn assumed_terminated(
 }
 
 /// Warns that a drain became forceful at its deadline.
-fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Explained {
+fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Problem {
     const MAX_JOBS: usize = 50;
     let mut named: Vec<_> = jobs.iter().take(MAX_JOBS).map(u64::to_string).collect();
     if let Some(others @ 1..) = jobs.len().checked_sub(MAX_JOBS) {
         named.push(format!("and {others} more"));
     }
     let named = if named.is_empty() { String::new() } else { format!(" (job {})", named.join(", ")) };
-    Explained::new(
+    Problem::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
         format!(
@@ -252,8 +254,8 @@ fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Exp
 }
 
 /// Warns that the exit of the process that was draining was not reported.
-fn exit_unseen(manager: &str, subject: Subject) -> Explained {
-    Explained::new(
+fn exit_unseen(manager: &str, subject: Subject) -> Problem {
+    Problem::new(
         Code::WrapperError,
         format!("Exit of the draining runner of {manager} was not reported"),
         format!(
@@ -266,7 +268,7 @@ fn exit_unseen(manager: &str, subject: Subject) -> Explained {
 }
 
 /// Warns that the callback of this drain will not be sent.
-pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> Explained {
+pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> Problem {
     let (code, why) = match why {
         NoCallback::Upstream => (
             Code::WrapperError,
@@ -277,7 +279,7 @@ pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> 
         ),
         NoCallback::Refused(error) => (Code::Refused, cause(error)),
     };
-    Explained::new(
+    Problem::new(
         code,
         format!("Shutdown callback of {manager} was not sent"),
         format!("The `shutdown_callback` for runner manager {manager:?} will not be sent. Reason: {why}."),
@@ -286,7 +288,7 @@ pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> 
 }
 
 /// Warns about a runner that did not exit cleanly; none when it did.
-fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject) -> Option<Explained> {
+fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject) -> Option<Problem> {
     let happened = match snapshot.detail.as_deref() {
         Some(detail) => detail.bad_end(forceful)?,
         None => {
@@ -297,7 +299,7 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
             format!("the wrapper reported: {reason}")
         }
     };
-    Some(Explained::new(
+    Some(Problem::new(
         Code::WrapperError,
         format!("Runner of {manager} did not exit cleanly"),
         format!(
@@ -310,7 +312,7 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
 
 /// Warns at plan that the destroy of the drain resource shuts down the runner of `manager`. Terraform prints the warnings of a plan before
 /// the apply or, with `-auto-approve`, after it: the text is correct in both cases.
-pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained {
+pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Problem {
     let how = match planned.mode {
         Mode::Graceful => "the runner accepts no further jobs and exits after its last job",
         Mode::Forceful => "the running jobs are ABORTED (`mode = \"forceful\"`)",
@@ -335,7 +337,7 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Explained
              drained only if this resource does not set `create_before_destroy = true`.",
         );
     }
-    Explained::new(
+    Problem::new(
         Code::Notice,
         // Without a name, so that Terraform shows many of them as one.
         "The plan shuts down a runner",
@@ -354,8 +356,8 @@ pub(crate) struct Planned {
 }
 
 /// Warns that a drain resource without a valid runner manager was destroyed, because `GRIT_ASSUME_TERMINATED` contains `key`.
-pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Explained {
-    Explained::new(
+pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         assumed_title(manager),
         format!(
@@ -378,8 +380,8 @@ pub(crate) fn stored_anyway(error: Diagnostic, diags: &mut Diagnostics) {
     diags.warn_at(error.attribute, error.summary, detail);
 }
 
-pub(crate) fn moved_not_supported(from: &str) -> Explained {
-    Explained::new(
+pub(crate) fn moved_not_supported(from: &str) -> Problem {
+    Problem::new(
         Code::Refused,
         "Unsupported `moved` source",
         format!(

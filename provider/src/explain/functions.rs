@@ -1,19 +1,11 @@
 //! Texts for errors of provider functions. Terraform writes the names of the function and the parameter before them.
 
-use std::fmt::Display;
-
-use super::{
-    diagnostic::{Code, Explained},
-    protocol,
+use grit_plugin::{
+    Problem,
+    schema::{AttributePath, Diagnostics, FunctionError},
 };
-use crate::schema::{AttributePath, Diagnostics, FunctionError};
 
-impl Explained {
-    /// As the error of the argument at this position.
-    pub(crate) fn argument(&self, index: usize) -> FunctionError {
-        FunctionError { text: self.detail(), argument: Some(index) }
-    }
-}
+use super::code::Code;
 
 /// All problems of one argument.
 pub(crate) fn invalid_argument(index: usize, problems: &Diagnostics) -> FunctionError {
@@ -26,11 +18,11 @@ pub(crate) fn invalid_argument(index: usize, problems: &Diagnostics) -> Function
         [one] => one.clone(),
         several => several.iter().map(|problem| format!("\n- {problem}")).collect(),
     };
-    Explained::new(Code::InvalidConfig, "Invalid argument", text, "").argument(index)
+    Problem::new(Code::InvalidConfig, "Invalid argument", text, "").argument(index)
 }
 
 /// An attribute that is not part of the contract.
-pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Explained {
+pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Problem {
     let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
     invalid(format!(
         "`{path}` is not part of the contract. Attributes of a runner manager: {}.",
@@ -39,7 +31,7 @@ pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Explaine
 }
 
 /// An argument of `managers_from_grit` that is neither a module nor a collection of modules. `path` is empty for the argument itself.
-pub(crate) fn not_a_module(path: &AttributePath, found: &str) -> Explained {
+pub(crate) fn not_a_module(path: &AttributePath, found: &str) -> Problem {
     invalid(format!(
         "{}{found}; it must be the outputs of GRIT's module `aws/runner` (with `ec2_instance_name`) or `google/runner` (with `internal_ip`), \
          or a map of such outputs.",
@@ -48,12 +40,12 @@ pub(crate) fn not_a_module(path: &AttributePath, found: &str) -> Explained {
 }
 
 /// A module without a name for its runner manager.
-pub(crate) fn no_instance_name(path: &AttributePath, attribute: &str) -> Explained {
+pub(crate) fn no_instance_name(path: &AttributePath, attribute: &str) -> Problem {
     invalid(format!("{}`{attribute}` is empty, so the runner manager has no key.", prefix(path)))
 }
 
 /// A module whose wrapper is not enabled.
-pub(crate) fn no_wrapper(path: &AttributePath, attribute: &str) -> Explained {
+pub(crate) fn no_wrapper(path: &AttributePath, attribute: &str) -> Problem {
     invalid(format!(
         "{}`{attribute}` is empty: set `runner_wrapper = {{ enabled = true }}` in the module.",
         prefix(path)
@@ -61,29 +53,21 @@ pub(crate) fn no_wrapper(path: &AttributePath, attribute: &str) -> Explained {
 }
 
 /// A module whose instance has no address.
-pub(crate) fn no_address(path: &AttributePath, attributes: [&str; 2]) -> Explained {
+pub(crate) fn no_address(path: &AttributePath, attributes: [&str; 2]) -> Problem {
     let [first, second] = attributes;
     invalid(format!("{}`{first}` and `{second}` are empty.", prefix(path)))
 }
 
 /// Two modules with the same key.
-pub(crate) fn same_key(key: &str) -> Explained {
+pub(crate) fn same_key(key: &str) -> Problem {
     invalid(format!(
         "there are two runner managers with the key {key:?}. Pass a map, for example `{{ blue = module.blue, green = module.green }}`, whose keys \
          become the keys of the runner managers."
     ))
 }
 
-pub(crate) fn cannot_decode(error: impl Display) -> FunctionError {
-    FunctionError { text: protocol::cannot_decode("the arguments", error).detail(), argument: None }
-}
-
-pub(crate) fn cannot_encode(error: impl Display) -> FunctionError {
-    FunctionError { text: protocol::cannot_encode("the result", error).detail(), argument: None }
-}
-
-fn invalid(happened: String) -> Explained {
-    Explained::new(Code::InvalidConfig, "Invalid argument", happened, "")
+fn invalid(happened: String) -> Problem {
+    Problem::new(Code::InvalidConfig, "Invalid argument", happened, "")
 }
 
 fn prefix(path: &AttributePath) -> String {

@@ -1,12 +1,13 @@
 //! Texts for health checks that fail, at apply and at refresh.
 
+use grit_ssh::Reachability;
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
-use grit_ssh::Reachability;
+use grit_plugin::Problem;
 
 use super::{
+    code::Code,
     connection::explain,
-    diagnostic::{Code, Explained},
     phrases::{append, assume_terminated_line, drained, first_line, last_seen, tries},
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 
 /// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
 /// the drain resource.
-pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id: &str) -> Explained {
+pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id: &str) -> Problem {
     let mut explained = match failure {
         NotHealthy::Connect { attempts, waited, error } => {
             let mut explained = explain(manager, error);
@@ -42,7 +43,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
         }
         NotHealthy::Stopped { waited, last, start } => stopped(manager, *waited, last, *start),
         NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
-        NotHealthy::Interrupted { waited, last, start_requested } => Explained::new(
+        NotHealthy::Interrupted { waited, last, start_requested } => Problem::new(
             Code::Interrupted,
             "Health check was interrupted",
             format!(
@@ -63,7 +64,7 @@ pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id:
     explained
 }
 
-fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start>) -> Explained {
+fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start>) -> Problem {
     let waited = human(waited);
     let (happened, next_step) = match (start, drained(last)) {
         (None, Some(drained)) => {
@@ -90,7 +91,7 @@ fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start
         ),
     };
     let happened = format!("Runner manager {manager:?}: {happened}");
-    Explained::new(Code::WrapperError, "Runner has exited", happened, next_step)
+    Problem::new(Code::WrapperError, "Runner has exited", happened, next_step)
 }
 
 /// The next step for a runner that a drain has stopped.
@@ -113,8 +114,8 @@ pub(super) fn timed_out(
     waited: Duration,
     lacks: &str,
     next_step: impl Into<String>,
-) -> Explained {
-    Explained::new(
+) -> Problem {
+    Problem::new(
         Code::TimedOut,
         "Runner manager is not healthy",
         format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(waited)),
@@ -123,8 +124,8 @@ pub(super) fn timed_out(
 }
 
 /// `wanted`: the attribute that upstream's wrapper cannot check.
-pub(super) fn not_verifiable(manager: &str, wanted: &str) -> Explained {
-    Explained::new(
+pub(super) fn not_verifiable(manager: &str, wanted: &str) -> Problem {
+    Problem::new(
         Code::WrapperError,
         "Wrapper does not support this check",
         format!(
@@ -145,8 +146,8 @@ pub(crate) fn healthy_managers(healthy: &[&str], total: usize) -> String {
 }
 
 /// Several runner managers use the same autoscaling group.
-pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Explained {
-    Explained::new(
+pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Problem {
+    Problem::new(
         Code::Refused,
         "Runner managers share an autoscaling group",
         format!(
@@ -160,8 +161,8 @@ pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Explained
 }
 
 /// An attribute of the runner manager became known at apply, and is invalid.
-pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Explained {
-    Explained::new(
+pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Invalid runner manager",
         format!("Runner manager {key:?} is invalid: {problem}."),
@@ -170,8 +171,8 @@ pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Explained {
 }
 
 /// A runner manager whose status was not read in time.
-pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Explained {
-    Explained::new(
+pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Problem {
+    Problem::new(
         Code::TimedOut,
         "Status was not read in time",
         format!("Runner manager {manager:?}: the status was not read within {}.", human(limit)),
@@ -180,8 +181,8 @@ pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Explained {
 }
 
 /// Terraform cancelled the read of a status.
-pub(crate) fn status_interrupted() -> Explained {
-    Explained::new(
+pub(crate) fn status_interrupted() -> Problem {
+    Problem::new(
         Code::Interrupted,
         "Read was interrupted",
         "The read of the status of the runner managers was cancelled. Nothing was changed on the hosts.",
@@ -190,7 +191,7 @@ pub(crate) fn status_interrupted() -> Explained {
 }
 
 /// Warns at plan about runner managers that the last refresh found not healthy: key, state and problem of each.
-pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> Explained {
+pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> Problem {
     let lines: Vec<_> = managers
         .iter()
         .map(|(key, state, problem)| match problem {
@@ -198,7 +199,7 @@ pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> E
             None => format!("- {key} is `{state}`."),
         })
         .collect();
-    Explained::new(
+    Problem::new(
         Code::WrapperError,
         "Runner managers are not healthy",
         format!("Result of the last refresh:\n\n{}", lines.join("\n")),
@@ -208,10 +209,10 @@ pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> E
 }
 
 /// Warns about runner managers that a refresh could not check: the cause, and the keys of the runner managers with this cause.
-pub(crate) fn not_refreshed(causes: &BTreeMap<String, Vec<String>>) -> Explained {
+pub(crate) fn not_refreshed(causes: &BTreeMap<String, Vec<String>>) -> Problem {
     let lines: Vec<_> =
         causes.iter().map(|(cause, keys)| format!("- {}: {cause}.", keys.join(", "))).collect();
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         "Runner managers could not be checked",
         format!(
@@ -223,10 +224,10 @@ pub(crate) fn not_refreshed(causes: &BTreeMap<String, Vec<String>>) -> Explained
 }
 
 /// Warns at plan about removed runner managers whose drain resource (key and id) is no longer in the state.
-pub(crate) fn missing_drains(missing: &[(String, String)]) -> Explained {
+pub(crate) fn missing_drains(missing: &[(String, String)]) -> Problem {
     let lines: Vec<_> =
         missing.iter().map(|(key, id)| format!("- {key}: grit_runner_drain {id:?}")).collect();
-    Explained::new(
+    Problem::new(
         Code::Notice,
         "Drain resources are missing from the state",
         format!(
@@ -241,8 +242,8 @@ pub(crate) fn missing_drains(missing: &[(String, String)]) -> Explained {
 }
 
 /// Warns at plan about runner managers that have no drain resource in `guards`.
-pub(crate) fn without_guard(keys: &[&str]) -> Explained {
-    Explained::new(
+pub(crate) fn without_guard(keys: &[&str]) -> Problem {
+    Problem::new(
         Code::Notice,
         "Runner managers without a drain resource",
         format!(

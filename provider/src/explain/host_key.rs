@@ -1,16 +1,17 @@
 //! Texts for a host key that is rejected.
 
+use grit_plugin::Problem;
 use grit_ssh::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin, Route};
 
 use super::{
-    diagnostic::{Code, Explained},
+    code::Code,
     phrases::{own_line, server},
 };
 
 const GUIDE: &str = "How to provide the keys of new hosts: \
                      https://registry.terraform.io/providers/runner-tools/grit/latest/docs/guides/host-keys";
 
-pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
+pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Problem {
     let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
     let presented = format!("{} presented the {key_type} key {fingerprint}", server(route));
     let known: Vec<String> = expected
@@ -67,7 +68,7 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Explained {
     {
         happened.push_str(&format!(" The host certificate is not accepted: {problem}."));
     }
-    Explained::new(Code::Refused, summary, happened, next)
+    Problem::new(Code::Refused, summary, happened, next)
 }
 
 /// The file of a host key with sshd's default settings.

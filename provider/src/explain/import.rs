@@ -1,10 +1,12 @@
 //! Texts for imports of drain resources.
 
-use super::diagnostic::{Code, Explained};
+use grit_plugin::Problem;
+
+use super::code::Code;
 
 /// Warns that an import has only the identifier of the instance.
-pub(crate) fn incomplete(instance: &str) -> Explained {
-    Explained::new(
+pub(crate) fn incomplete(instance: &str) -> Problem {
+    Problem::new(
         Code::Notice,
         "Imported drain resource is incomplete",
         format!(
@@ -15,8 +17,8 @@ pub(crate) fn incomplete(instance: &str) -> Explained {
     )
 }
 
-pub(crate) fn without_instance() -> Explained {
-    Explained::new(
+pub(crate) fn without_instance() -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Import id is empty",
         "A grit_runner_drain is imported by the identifier of its instance, which is empty.",
@@ -25,8 +27,8 @@ pub(crate) fn without_instance() -> Explained {
 }
 
 /// Explains that the configuration has another instance than the drain resource that was imported for `instance`.
-pub(crate) fn other_instance(instance: &str) -> Explained {
-    Explained::new(
+pub(crate) fn other_instance(instance: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Imported drain resource has another instance",
         format!(
@@ -40,8 +42,8 @@ pub(crate) fn other_instance(instance: &str) -> Explained {
 }
 
 /// Explains that a drain resource without an instance may belong to one that this plan destroys.
-pub(crate) fn instance_not_known() -> Explained {
-    Explained::new(
+pub(crate) fn instance_not_known() -> Problem {
+    Problem::new(
         Code::Refused,
         "Instance of the drain resource is not known yet",
         "This grit_runner_drain has no instance: it was moved from another resource type, or stored without `instance_id`. `instance_id` in \
@@ -55,7 +57,7 @@ pub(crate) fn instance_not_known() -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::diagnostic::tests::all;
+    use crate::explain::samples::all;
 
     #[test]
     fn import_errors_match_snapshot() {

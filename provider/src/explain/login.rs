@@ -1,21 +1,19 @@
 //! Texts for the login at an SSH server: the user, the key, the agent, the rejection.
 
+use grit_ssh::{KeyError, OfferedCertificate, Route};
 use std::time::Duration;
 
-use grit_ssh::{KeyError, OfferedCertificate, Route};
+use grit_plugin::Problem;
 
-use super::{
-    diagnostic::{Code, Explained},
-    phrases::server,
-};
+use super::{code::Code, phrases::server};
 use crate::duration::human;
 
 pub(super) fn user(route: &Route) -> String {
     route.username.as_ref().map_or_else(|| "the user".to_owned(), |name| format!("{name:?}"))
 }
 
-pub(super) fn no_username(route: &Route) -> Explained {
-    Explained::new(
+pub(super) fn no_username(route: &Route) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "No SSH user",
         format!("no SSH user is configured for {}.", server(route)),
@@ -23,8 +21,8 @@ pub(super) fn no_username(route: &Route) -> Explained {
     )
 }
 
-pub(super) fn no_credential(route: &Route) -> Explained {
-    Explained::new(
+pub(super) fn no_credential(route: &Route) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "No SSH key",
         format!("no SSH key and no SSH agent is configured for {}.", server(route)),
@@ -34,7 +32,7 @@ pub(super) fn no_credential(route: &Route) -> Explained {
     )
 }
 
-pub(super) fn bad_key(key: &KeyError) -> Explained {
+pub(super) fn bad_key(key: &KeyError) -> Problem {
     let next = match key {
         KeyError::NoPassphrase { .. } => {
             "Set `ssh.passphrase` in the provider block, or the environment variable GRIT_SSH_PASSPHRASE."
@@ -61,11 +59,11 @@ pub(super) fn bad_key(key: &KeyError) -> Explained {
             format!("`{}` shows whether the key can be read.", program.read())
         }
     };
-    Explained::new(Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next)
+    Problem::new(Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next)
 }
 
-pub(super) fn agent(socket: &str, problem: &str) -> Explained {
-    Explained::new(
+pub(super) fn agent(socket: &str, problem: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "SSH agent cannot be used",
         format!("the SSH agent at {socket} cannot be used: {problem}."),
@@ -74,8 +72,8 @@ pub(super) fn agent(socket: &str, problem: &str) -> Explained {
     )
 }
 
-pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Explained {
-    Explained::new(
+pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "SSH agent does not respond",
         format!("the SSH agent at {socket} did not respond within {}.", human(limit)),
@@ -89,7 +87,7 @@ pub(super) fn refused(
     not_offered: usize,
     certificates: &[OfferedCertificate],
     remaining: &[String],
-) -> Explained {
+) -> Problem {
     let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
     let mut happened =
         format!("{} rejected the login of {}. Keys offered: {offered}.", server(route), user(route));
@@ -127,11 +125,11 @@ pub(super) fn refused(
         }
         next.push_str("Allow `PubkeyAuthentication` for this user in the server's sshd_config.");
     }
-    Explained::new(Code::Refused, "Login refused", happened, next)
+    Problem::new(Code::Refused, "Login refused", happened, next)
 }
 
-pub(super) fn too_many_attempts(route: &Route) -> Explained {
-    Explained::new(
+pub(super) fn too_many_attempts(route: &Route) -> Problem {
+    Problem::new(
         Code::Refused,
         "Login refused",
         format!("{} ended the login of {}: too many authentication failures.", server(route), user(route)),
@@ -140,8 +138,8 @@ pub(super) fn too_many_attempts(route: &Route) -> Explained {
     )
 }
 
-pub(super) fn more_factors(route: &Route, wanted: &str) -> Explained {
-    Explained::new(
+pub(super) fn more_factors(route: &Route, wanted: &str) -> Problem {
+    Problem::new(
         Code::Refused,
         "Login refused",
         format!(

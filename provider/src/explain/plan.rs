@@ -1,6 +1,8 @@
 //! Texts for the plan check that prevents drains by accident.
 
-use super::diagnostic::{Code, Explained};
+use grit_plugin::Problem;
+
+use super::code::Code;
 use crate::{
     assume_terminated,
     plan_guard::{Conflict, InvalidSwitch, VARIABLE},
@@ -8,9 +10,9 @@ use crate::{
 };
 
 /// Explains why a plan is refused, for what it does to the drain resources of `instance`.
-pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
+pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
     match conflict {
-        Conflict::Superseded => Explained::new(
+        Conflict::Superseded => Problem::new(
             Code::Refused,
             "Plan would drain a runner whose instance is kept",
             format!(
@@ -26,7 +28,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
                  with its instance, or run once with {VARIABLE}=off."
             ),
         ),
-        Conflict::Shared => Explained::new(
+        Conflict::Shared => Problem::new(
             Code::Refused,
             "Plan would drain a runner whose instance is kept",
             format!(
@@ -40,7 +42,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
                  {VARIABLE}=off."
             ),
         ),
-        Conflict::SameAddress => Explained::new(
+        Conflict::SameAddress => Problem::new(
             Code::Refused,
             "Plan would drain the runner of another instance",
             format!(
@@ -52,7 +54,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
                  drains nothing. If both instances exist, correct the addresses. To drain this runner on purpose, run once with {VARIABLE}=off."
             ),
         ),
-        Conflict::Twice => Explained::new(
+        Conflict::Twice => Problem::new(
             Code::Refused,
             "Two drain resources for one instance",
             format!(
@@ -65,8 +67,8 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Explained {
 }
 
 /// Explains why a plan with two drain resources of one runner manager is refused.
-pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Explained {
-    Explained::new(
+pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
+    Problem::new(
         Code::Refused,
         "Two drain resources with one runner manager",
         format!(
@@ -85,9 +87,9 @@ pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Explaine
 }
 
 /// The same run drains the runner manager of this drain resource for another instance.
-pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy) -> Explained {
+pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy) -> Problem {
     let SharedBy { instance, other } = shared;
-    Explained::new(
+    Problem::new(
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
@@ -105,8 +107,8 @@ pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy)
 }
 
 /// Warns that the check is disabled.
-pub(crate) fn check_disabled() -> Explained {
-    Explained::new(
+pub(crate) fn check_disabled() -> Problem {
+    Problem::new(
         Code::Notice,
         "Check for accidental drains is disabled",
         format!(
@@ -116,8 +118,8 @@ pub(crate) fn check_disabled() -> Explained {
     )
 }
 
-pub(crate) fn invalid_switch(invalid: &InvalidSwitch) -> Explained {
-    Explained::new(
+pub(crate) fn invalid_switch(invalid: &InvalidSwitch) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Environment variable has an invalid value",
         format!("{invalid}."),
@@ -128,7 +130,7 @@ pub(crate) fn invalid_switch(invalid: &InvalidSwitch) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::diagnostic::tests::all;
+    use crate::explain::samples::all;
 
     #[test]
     fn plan_refusals_match_snapshot() {

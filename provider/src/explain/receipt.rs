@@ -1,11 +1,9 @@
 //! Texts for the receipt of a drain.
 
+use grit_plugin::Problem;
 use grit_ssh::host_text::{MAX_TEXT, shortened};
 
-use super::{
-    diagnostic::{Code, Explained},
-    phrases::append,
-};
+use super::{code::Code, phrases::append};
 use crate::{
     fleet::receipt::{Fate, NoReceipt, Receipt},
     gitlab::{GitlabError, Job},
@@ -27,7 +25,7 @@ pub(crate) fn text(receipt: &Receipt) -> Option<String> {
 }
 
 /// None if GitLab lists no running job.
-pub(crate) fn warnings(manager: &str, receipt: &Receipt) -> Vec<Explained> {
+pub(crate) fn warnings(manager: &str, receipt: &Receipt) -> Vec<Problem> {
     let lost = (!receipt.lost.is_empty()).then(|| lost(manager, &receipt.lost));
     lost.into_iter().chain(receipt.missing.iter().map(|why| no_receipt(manager, why))).collect()
 }
@@ -36,7 +34,7 @@ fn running(jobs: usize) -> String {
     if jobs == 1 { "1 running job".to_owned() } else { format!("{jobs} running jobs") }
 }
 
-fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Explained {
+fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
     let lines = jobs.iter().take(MAX_JOBS).map(|(job, fate)| format!("- {}{}", name(job), became(fate)));
     let mut lines: Vec<_> = lines.collect();
     if let Some(others @ 1..) = jobs.len().checked_sub(MAX_JOBS) {
@@ -58,7 +56,7 @@ fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Explained {
     if jobs.iter().any(|(_, fate)| matches!(fate, Fate::NotRetried { .. })) {
         append(&mut next_step, "Retry the remaining jobs in GitLab.");
     }
-    Explained::new(
+    Problem::new(
         Code::JobsLost,
         format!("Jobs of {manager} were lost"),
         format!(
@@ -89,7 +87,7 @@ fn became(fate: &Fate) -> String {
     }
 }
 
-fn no_receipt(manager: &str, why: &NoReceipt) -> Explained {
+fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
     let (code, why, next_step) = match why {
         NoReceipt::NoToken => (
             Code::InvalidConfig,
@@ -149,7 +147,7 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Explained {
             "Check the running jobs of the runner manager in GitLab.",
         ),
     };
-    Explained::new(
+    Problem::new(
         code,
         format!("No receipt of GitLab for {manager}"),
         format!(

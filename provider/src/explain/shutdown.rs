@@ -1,15 +1,17 @@
 //! Texts for `grit_runner_shutdown`, beside those of a drain.
 
-use super::diagnostic::{Code, Explained};
+use grit_plugin::Problem;
+
+use super::code::Code;
 use crate::plan_overlap::KeptBy;
 
 /// Explains why the runner manager `name` is not shut down: the same configuration keeps it.
-pub(crate) fn manager_is_kept(name: &str, by: KeptBy) -> Explained {
+pub(crate) fn manager_is_kept(name: &str, by: KeptBy) -> Problem {
     let keeper = match by {
         KeptBy::Drain => "grit_runner_drain",
         KeptBy::Health => "grit_runner_health",
     };
-    Explained::new(
+    Problem::new(
         Code::Refused,
         "Plan would shut down a runner manager that it keeps",
         format!(
@@ -31,8 +33,8 @@ pub(crate) fn terminated_managers(terminated: &[&str], total: usize) -> String {
 }
 
 /// Warns at plan that running jobs are aborted.
-pub(crate) fn planned_forceful(managers: &[&str]) -> Explained {
-    Explained::new(
+pub(crate) fn planned_forceful(managers: &[&str]) -> Problem {
+    Problem::new(
         Code::Notice,
         "Running jobs will be aborted",
         format!(
@@ -46,7 +48,7 @@ pub(crate) fn planned_forceful(managers: &[&str]) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::diagnostic::tests::all;
+    use crate::explain::samples::all;
 
     #[test]
     fn shutdown_texts_match_snapshot() {

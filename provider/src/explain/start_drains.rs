@@ -1,11 +1,13 @@
 //! Texts for drains that a health check starts, and for plans whose drains wait for each other.
 
-use super::diagnostic::{Code, Explained};
+use grit_plugin::Problem;
+
+use super::code::Code;
 use crate::ending_drains::PARALLELISM;
 
 /// Warns at plan that drains wait for each other. `is_destroy`: the plan destroys a health check, so it cannot start them.
-pub(crate) fn drains_wait(is_destroy: bool) -> Explained {
-    Explained::new(
+pub(crate) fn drains_wait(is_destroy: bool) -> Problem {
+    Problem::new(
         Code::Notice,
         "Drains of this plan wait for each other",
         format!(
@@ -25,8 +27,8 @@ pub(crate) fn drains_wait(is_destroy: bool) -> Explained {
 }
 
 /// Explains why a plan without a refresh is refused: the state has the drains that an earlier plan ended, of these runner managers.
-pub(crate) fn old_ending_drains(keys: &[&str]) -> Explained {
-    Explained::new(
+pub(crate) fn old_ending_drains(keys: &[&str]) -> Problem {
+    Problem::new(
         Code::Refused,
         "Plan with `start_drains` needs a refresh",
         format!(
@@ -41,7 +43,7 @@ pub(crate) fn old_ending_drains(keys: &[&str]) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::diagnostic::tests::all;
+    use crate::explain::samples::all;
 
     #[test]
     fn start_drains_texts_match_snapshot() {

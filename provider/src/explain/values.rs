@@ -2,39 +2,41 @@
 
 use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
-use super::diagnostic::{Code, Explained};
-use crate::{duration::human, schema::AttributePath};
+use grit_plugin::{Problem, schema::AttributePath};
 
-fn invalid(summary: &str, happened: String) -> Explained {
-    Explained::new(Code::InvalidConfig, summary, happened, "")
+use super::code::Code;
+use crate::duration::human;
+
+fn invalid(summary: &str, happened: String) -> Problem {
+    Problem::new(Code::InvalidConfig, summary, happened, "")
 }
 
-pub(crate) fn null(path: &AttributePath) -> Explained {
+pub(crate) fn null(path: &AttributePath) -> Problem {
     invalid("Required attribute is null", format!("`{path}` is required and must not be null."))
 }
 
-pub(crate) fn empty(path: &AttributePath, text: &str) -> Explained {
+pub(crate) fn empty(path: &AttributePath, text: &str) -> Problem {
     invalid(
         "Required attribute is empty",
         format!("`{path}` is {text:?}; it is required and must not be empty."),
     )
 }
 
-pub(crate) fn too_long(path: &AttributePath, length: usize, limit: usize) -> Explained {
+pub(crate) fn too_long(path: &AttributePath, length: usize, limit: usize) -> Problem {
     invalid("Invalid value", format!("`{path}` has {length} characters; at most {limit} are accepted."))
 }
 
-pub(crate) fn null_element(path: &AttributePath) -> Explained {
+pub(crate) fn null_element(path: &AttributePath) -> Problem {
     invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value."))
 }
 
 /// `found`, `wanted`: types in the words of Terraform's users.
-pub(crate) fn wrong_type(path: &AttributePath, found: &str, wanted: &str) -> Explained {
+pub(crate) fn wrong_type(path: &AttributePath, found: &str, wanted: &str) -> Problem {
     invalid("Wrong type", format!("`{path}` is {found}; it must be {wanted}."))
 }
 
 /// The value is not shown: the URL may contain a password.
-pub(crate) fn gitlab_url(path: &AttributePath) -> Explained {
+pub(crate) fn gitlab_url(path: &AttributePath) -> Problem {
     invalid(
         "Invalid URL",
         format!(
@@ -43,14 +45,14 @@ pub(crate) fn gitlab_url(path: &AttributePath) -> Explained {
     )
 }
 
-pub(crate) fn gitlab_token(path: &AttributePath) -> Explained {
+pub(crate) fn gitlab_token(path: &AttributePath) -> Problem {
     invalid(
         "Invalid token",
         format!("`{path}` contains a character that no access token has, such as a line break."),
     )
 }
 
-pub(crate) fn certificate(path: &AttributePath) -> Explained {
+pub(crate) fn certificate(path: &AttributePath) -> Problem {
     invalid(
         "Invalid certificate",
         format!(
@@ -60,9 +62,9 @@ pub(crate) fn certificate(path: &AttributePath) -> Explained {
 }
 
 /// Warns about attributes of runner managers that nothing reads.
-pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Explained {
+pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Problem {
     let lines: Vec<_> = paths.iter().map(|path| format!("- `{path}`")).collect();
-    Explained::new(
+    Problem::new(
         Code::Notice,
         "Attributes of runner managers are not used",
         format!(
@@ -74,7 +76,7 @@ pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Explained {
 }
 
 /// Two keys of one runner manager. `what`: the attributes that are equal.
-pub(crate) fn same_manager(path: &AttributePath, other: &AttributePath, what: &str) -> Explained {
+pub(crate) fn same_manager(path: &AttributePath, other: &AttributePath, what: &str) -> Problem {
     invalid(
         "Runner manager has two keys",
         format!(
@@ -84,7 +86,7 @@ pub(crate) fn same_manager(path: &AttributePath, other: &AttributePath, what: &s
 }
 
 /// `set`: the names that are set. `choices`: all names.
-pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Explained {
+pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Problem {
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let happened = if set.is_empty() {
         format!("None of {} is set; set exactly one of them.", list(choices))
@@ -94,7 +96,7 @@ pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Explained {
     invalid("Exactly one source is required", happened)
 }
 
-pub(crate) fn only_with(path: &AttributePath, other: &str) -> Explained {
+pub(crate) fn only_with(path: &AttributePath, other: &str) -> Problem {
     invalid(
         "Attribute has no effect",
         format!("`{path}` is set without `{other}`. Remove it, or set `{other}`."),
@@ -102,7 +104,7 @@ pub(crate) fn only_with(path: &AttributePath, other: &str) -> Explained {
 }
 
 /// An attribute of a private key, in an object without one.
-pub(crate) fn without_private_key(path: &AttributePath) -> Explained {
+pub(crate) fn without_private_key(path: &AttributePath) -> Problem {
     invalid(
         "Attribute has no effect",
         format!(
@@ -112,11 +114,11 @@ pub(crate) fn without_private_key(path: &AttributePath) -> Explained {
 }
 
 /// `choices`: the accepted values.
-pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Explained {
+pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Problem {
     invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}."))
 }
 
-pub(crate) fn number(path: &AttributePath, number: impl Display, range: &RangeInclusive<i64>) -> Explained {
+pub(crate) fn number(path: &AttributePath, number: impl Display, range: &RangeInclusive<i64>) -> Problem {
     let (least, most) = (range.start(), range.end());
     invalid(
         "Invalid number",
@@ -125,28 +127,28 @@ pub(crate) fn number(path: &AttributePath, number: impl Display, range: &RangeIn
 }
 
 /// `problem` contains what is accepted.
-pub(crate) fn address(path: &AttributePath, problem: impl Display) -> Explained {
+pub(crate) fn address(path: &AttributePath, problem: impl Display) -> Problem {
     invalid("Invalid address", format!("`{path}`: {problem}."))
 }
 
-pub(crate) fn host_key(path: &AttributePath, problem: &str) -> Explained {
+pub(crate) fn host_key(path: &AttributePath, problem: &str) -> Problem {
     invalid("Invalid host key", format!("`{path}`: {problem}."))
 }
 
-pub(crate) fn user_name(path: &AttributePath, text: &str) -> Explained {
+pub(crate) fn user_name(path: &AttributePath, text: &str) -> Problem {
     invalid(
         "Invalid user name",
         format!("`{path}` is {text:?}; it must not contain white space or control characters."),
     )
 }
 
-pub(crate) fn ssh_option(path: &AttributePath, problem: &str) -> Explained {
+pub(crate) fn ssh_option(path: &AttributePath, problem: &str) -> Problem {
     invalid("Invalid SSH option", format!("`{path}`: {problem}."))
 }
 
 /// Warns: only a connection needs the value. `variable`: its name.
-pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Explained {
-    Explained::new(
+pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "Invalid environment variable",
         format!("`{variable}`: {problem}."),
@@ -155,8 +157,8 @@ pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Explained {
 }
 
 /// Warns: only a connection needs the file, and a plan opens no connection.
-pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Explained {
-    Explained::new(
+pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Problem {
+    Problem::new(
         Code::InvalidConfig,
         "SSH file cannot be used",
         format!("`{path}`: {problem}."),
@@ -164,22 +166,22 @@ pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Explained {
     )
 }
 
-pub(crate) fn conflicting_keys(path: &AttributePath) -> Explained {
+pub(crate) fn conflicting_keys(path: &AttributePath) -> Problem {
     invalid(
         "Conflicting private keys",
         format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
     )
 }
 
-pub(crate) fn conflicting_methods(first: &str, other: &str) -> Explained {
+pub(crate) fn conflicting_methods(first: &str, other: &str) -> Problem {
     invalid(
         "Conflicting connection methods",
         format!("Set only one of `ssh.{first}` and `ssh.{other}`, or neither for a direct connection."),
     )
 }
 
-pub(crate) fn host_keys_not_verified() -> Explained {
-    Explained::new(
+pub(crate) fn host_keys_not_verified() -> Problem {
+    Problem::new(
         Code::Notice,
         "Host keys are not verified",
         "Man-in-the-middle attacks are possible on connections to hosts without `host_key`.",
@@ -188,21 +190,21 @@ pub(crate) fn host_keys_not_verified() -> Explained {
 }
 
 /// `named`: the path with the value.
-pub(crate) fn duration(named: &str, error: impl Display, accepted: &str) -> Explained {
+pub(crate) fn duration(named: &str, error: impl Display, accepted: &str) -> Problem {
     invalid("Invalid duration", format!("{named} is not a valid duration: {error}. Accepted: {accepted}."))
 }
 
-pub(crate) fn duration_too_short(path: &AttributePath, text: &str, least: &str) -> Explained {
+pub(crate) fn duration_too_short(path: &AttributePath, text: &str, least: &str) -> Problem {
     invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}."))
 }
 
 /// `min` and `max`: the values of the attributes.
-pub(crate) fn min_delay_exceeds_max_delay(path: &AttributePath, min: &str, max: &str) -> Explained {
+pub(crate) fn min_delay_exceeds_max_delay(path: &AttributePath, min: &str, max: &str) -> Problem {
     invalid("Invalid value", format!("`{path}` is {min:?}; it must not exceed `max_delay` ({max})."))
 }
 
 /// `attribute`: the attribute of `timeouts` with the limit.
-pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Duration) -> Explained {
+pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Duration) -> Problem {
     invalid(
         "`stable_for` exceeds the timeout",
         format!(
@@ -213,7 +215,7 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
     )
 }
 
-pub(crate) fn min_healthy(path: &AttributePath, number: usize, default: usize, peers: usize) -> Explained {
+pub(crate) fn min_healthy(path: &AttributePath, number: usize, default: usize, peers: usize) -> Problem {
     invalid(
         "Invalid number of healthy peers",
         format!(
@@ -223,7 +225,7 @@ pub(crate) fn min_healthy(path: &AttributePath, number: usize, default: usize, p
 }
 
 /// The text does not contain the URL, which may contain a token.
-pub(crate) fn url(path: &AttributePath) -> Explained {
+pub(crate) fn url(path: &AttributePath) -> Problem {
     invalid(
         "Invalid URL",
         format!(
@@ -232,16 +234,16 @@ pub(crate) fn url(path: &AttributePath) -> Explained {
     )
 }
 
-pub(crate) fn http_method(path: &AttributePath, text: &str) -> Explained {
+pub(crate) fn http_method(path: &AttributePath, text: &str) -> Problem {
     invalid("Invalid HTTP method", format!("`{path}` is {text:?}; it must be an HTTP method."))
 }
 
-pub(crate) fn http_header_name(path: &AttributePath, name: &str) -> Explained {
+pub(crate) fn http_header_name(path: &AttributePath, name: &str) -> Problem {
     invalid("Invalid HTTP header", format!("`{path}`: {name:?} is not a valid HTTP header name."))
 }
 
 /// The text does not contain the value, which may be a token.
-pub(crate) fn http_header_value(path: &AttributePath) -> Explained {
+pub(crate) fn http_header_value(path: &AttributePath) -> Problem {
     invalid(
         "Invalid HTTP header",
         format!("`{path}` contains characters that are not allowed in an HTTP header."),
@@ -249,7 +251,7 @@ pub(crate) fn http_header_value(path: &AttributePath) -> Explained {
 }
 
 /// `min_jobs` is set, but the level does not wait for jobs.
-pub(crate) fn min_jobs_without_working(level: &str) -> Explained {
+pub(crate) fn min_jobs_without_working(level: &str) -> Problem {
     invalid(
         "Invalid value",
         format!(

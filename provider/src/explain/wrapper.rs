@@ -1,12 +1,13 @@
 //! Texts for calls that reach the wrapper's address.
 
+use grit_ssh::{ConnectionMethod, Route, TransportError, WrapperAddress};
 use std::time::Duration;
 
-use grit_ssh::{ConnectionMethod, Route, TransportError, WrapperAddress};
+use grit_plugin::Problem;
 
 use super::{
+    code::Code,
     command,
-    diagnostic::{Code, Explained},
     phrases::{login_succeeded, received},
 };
 use crate::duration::human;
@@ -16,12 +17,12 @@ pub(crate) const UNVERIFIED_PEER: &str = "over TCP, peer not verified by the ker
 
 const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper listens on.";
 
-pub(super) fn not_a_wrapper(error: &TransportError) -> Explained {
+pub(super) fn not_a_wrapper(error: &TransportError) -> Problem {
     let route = &*error.route;
     if route.method == ConnectionMethod::SshCommand {
         return command::printed_text(error);
     }
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         "Not a wrapper",
         format!(
@@ -34,8 +35,8 @@ pub(super) fn not_a_wrapper(error: &TransportError) -> Explained {
     )
 }
 
-pub(super) fn closed(route: &Route) -> Explained {
-    Explained::new(
+pub(super) fn closed(route: &Route) -> Problem {
+    Problem::new(
         Code::ConnectFailed,
         "Wrapper closed the connection",
         format!("{}, but the wrapper at {} closed the connection.", login_succeeded(route), route.wrapper),
@@ -52,9 +53,9 @@ pub(super) fn closed(route: &Route) -> Explained {
 }
 
 /// `silent`: the connection was accepted, and no byte was received.
-pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &Route) -> Explained {
+pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &Route) -> Problem {
     let accepted = if silent { "accepted the connection and " } else { "" };
-    Explained::new(
+    Problem::new(
         Code::ConnectFailed,
         "Wrapper does not respond",
         format!(
@@ -70,7 +71,7 @@ pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &R
     )
 }
 
-pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Route) -> Explained {
+pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Route) -> Problem {
     let wrapper = &route.wrapper;
     let (kind, summary, happened, next) = match code {
         tonic::Code::Unimplemented => (
@@ -106,7 +107,7 @@ pub(super) fn status(method: &str, code: tonic::Code, message: &str, route: &Rou
             "Check the log of the wrapper on the host.",
         ),
     };
-    Explained::new(kind, summary, happened, next)
+    Problem::new(kind, summary, happened, next)
 }
 
 #[cfg(test)]

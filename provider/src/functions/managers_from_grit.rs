@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use grit_plugin::schema::{
+    AnyValue, AttributePath, AttributePathStep, AttributeType, Diagnostics, Dynamic, Function, FunctionError,
+    FunctionSchema, Parameter, Value,
+};
+
 use super::runner_managers;
 use crate::{
     config::{
@@ -9,10 +14,6 @@ use crate::{
         manager::RunnerManagerArgs,
     },
     explain::functions,
-    schema::{
-        AnyValue, AttributePath, AttributePathStep, AttributeType, Diagnostics, Dynamic, Function,
-        FunctionError, FunctionSchema, Parameter, Value,
-    },
 };
 
 #[derive(Debug)]

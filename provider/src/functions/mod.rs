@@ -6,7 +6,9 @@ mod validate_managers;
 pub use managers_from_grit::ManagersFromGrit;
 pub use validate_managers::ValidateManagers;
 
-use crate::{config::manager::RunnerManagerArgs, schema::AttributeType};
+use grit_plugin::schema::AttributeType;
+
+use crate::config::manager::RunnerManagerArgs;
 
 /// The type of the map of runner managers, as resources take it.
 fn runner_managers() -> AttributeType {

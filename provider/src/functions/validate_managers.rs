@@ -1,5 +1,10 @@
 //! `validate_managers`: checks a map of runner managers, and returns it with the type that resources take.
 
+use grit_plugin::schema::{
+    AnyValue, AttributePath, AttributeType, Diagnostics, Dynamic, Function, FunctionError, FunctionSchema,
+    Parameter, Value,
+};
+
 use super::runner_managers;
 use crate::{
     config::{
@@ -8,10 +13,6 @@ use crate::{
         same_manager,
     },
     explain::functions,
-    schema::{
-        AnyValue, AttributePath, AttributeType, Diagnostics, Dynamic, Function, FunctionError,
-        FunctionSchema, Parameter, Value,
-    },
 };
 
 const PARAMETER: &str = "runner_managers";

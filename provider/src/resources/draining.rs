@@ -1,9 +1,10 @@
 //! The drain of one runner manager, as `grit_runner_drain`, `grit_runner_shutdown` and `grit_drain` do it: the check of the peers, the shutdown, the
 //! wait, and the warnings about the end of the runner.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -22,7 +23,6 @@ use crate::{
     },
     log_key as key,
     process::Shared,
-    schema::{AttributePath, Diagnostics, Value},
 };
 
 /// One runner manager to drain.

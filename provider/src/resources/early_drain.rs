@@ -1,14 +1,12 @@
 //! A drain that a health check starts before the destroy of its drain resource: what the plan of the drain resource passes to the health check.
 
+use grit_plugin::schema::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::{
-    config::{
-        drain::{DrainOptions, GuardArgs},
-        text::set,
-    },
-    schema::Value,
+use crate::config::{
+    drain::{DrainOptions, GuardArgs},
+    text::set,
 };
 
 /// The part of the first request that is an option of the drain resource. It is stored as private data, so it has no secrets: a health check sends

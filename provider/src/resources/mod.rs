@@ -12,11 +12,12 @@ pub use runner_shutdown::RunnerShutdown;
 
 use std::sync::Arc;
 
+use grit_plugin::schema::{AttributePath, Diagnostics};
+
 use crate::{
     config::provider_block::Configured,
     explain::protocol,
     process::{ConfigurationState, Shared},
-    schema::{AttributePath, Diagnostics},
 };
 
 /// The configuration for a connection, or an error.

@@ -22,12 +22,15 @@ mod state;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Walk, call,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
+};
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
 use super::{configured, early_drain::EarlyDrain, unique_suffix};
 use crate::{
-    call::{Walk, call},
     ending_drains::parallelism_is_set,
     explain::{
         drain::{self, AssumeSetting},
@@ -36,7 +39,6 @@ use crate::{
     plan_guard::Successor,
     plan_overlap::KeptBy,
     process::Shared,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
     shared_runners::{SharedBy, SharedRunners},
 };
 use state::{ADOPTED, DrainState};

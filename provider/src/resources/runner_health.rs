@@ -12,18 +12,21 @@ mod state;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Problem, Walk, call,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
+};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::{configured, unique_suffix};
 use crate::{
-    call::{Walk, call},
     config::{
         manager::{self, InvalidManager, RunnerManagerArgs},
         timeouts::WaitTimeouts,
     },
     duration::human,
-    explain::{Explained, health, plan, protocol, shutdown},
+    explain::{health, plan, protocol, shutdown},
     fleet::{
         self, Outcomes,
         health::{Healthy, NotHealthy},
@@ -31,7 +34,6 @@ use crate::{
     log_key,
     plan_overlap::KeptBy,
     process::{ConfigurationState, Shared},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use state::{
     ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards,
@@ -84,7 +86,7 @@ impl RunnerHealth {
     }
 
     /// One text for each of the first autoscaling groups that a manager of this resource shares with another manager of this process.
-    fn shared_worker_groups(&self, state: &HealthState) -> Vec<Explained> {
+    fn shared_worker_groups(&self, state: &HealthState) -> Vec<Problem> {
         if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
             return Vec::new();
         }

@@ -15,16 +15,18 @@ mod state;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use grit_plugin::{
+    Walk, call,
+    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
+};
 use tokio::time::Instant;
 
 use super::unique_suffix;
 use crate::{
-    call::{Walk, call},
     config::{enum_attribute::member, manager},
     explain::{drain::Subject, protocol, shutdown},
     fleet::drain::Mode,
     process::Shared,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use evidence::Evidence;
 use state::{INCOMPLETE, ShutdownState};

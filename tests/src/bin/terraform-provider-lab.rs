@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    grit_provider::plugin::run(grit_tests::lab_provider::registry())
+    grit_plugin::run(grit_tests::lab_provider::registry())
 }

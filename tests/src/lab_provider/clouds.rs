@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use grit_provider::{
+use grit_plugin::{
     Registry,
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributeType, Block, DataSource, Diagnostics,

@@ -1,7 +1,7 @@
 //! `lab_echo`: a data source that returns its argument.
 
 use async_trait::async_trait;
-use grit_provider::schema::{
+use grit_plugin::schema::{
     AttributeType, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueString, computed, required,
     schema,
 };

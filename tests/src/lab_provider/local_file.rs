@@ -3,8 +3,8 @@
 use std::{fs, io::ErrorKind, path::Path};
 
 use async_trait::async_trait;
-use grit_provider::{
-    call::call,
+use grit_plugin::{
+    call,
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, Schema, Value, computed,
         optional, required, schema,

@@ -1,7 +1,7 @@
 //! `lab_minimal`: one attribute and no behaviour. What Terraform needs for it, it needs for each resource of an external provider.
 
 use async_trait::async_trait;
-use grit_provider::schema::{
+use grit_plugin::schema::{
     AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, Schema, Value, required, schema,
 };
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ pub mod minimal;
 pub mod probe;
 
 use async_trait::async_trait;
-use grit_provider::{
+use grit_plugin::{
     Registry,
     schema::{Diagnostics, Provider, Schema, Value, ValueString, optional, schema},
 };
@@ -52,7 +52,7 @@ impl Provider for Lab {
     type Config = Config;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use grit_provider::schema::AttributeType::String;
+        use grit_plugin::schema::AttributeType::String;
         let greeting = optional(String, "Goes into the journal.");
         let cloud =
             optional(String, "URL of the lab's cloud; otherwise the environment variable `LAB_CLOUD`.");

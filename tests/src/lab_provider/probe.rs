@@ -3,8 +3,8 @@
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use grit_provider::{
-    call::call,
+use grit_plugin::{
+    call,
     schema::{
         AttributePath, AttributeType, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value,
         ValueAnyNumber, ValueNumber, ValueString, attributes, computed, optional, required, schema,

@@ -15,7 +15,7 @@ pub fn by_file_name() -> Option<ExitCode> {
         "carry" => carry::main(),
         "lab-init" => lab_init::main(),
         "runner-stand-in" => runner_stand_in::main(),
-        "terraform-provider-lab" => grit_provider::plugin::run(crate::lab_provider::registry()),
+        "terraform-provider-lab" => grit_plugin::run(crate::lab_provider::registry()),
         _ => return None,
     })
 }

@@ -39,7 +39,7 @@ fn documentation_names_oldest_tested_core() {
         "docs/index.md",
         "docs/guides/limits.md",
         "docs/guides/quick-start.md",
-        "provider/src/plugin/launch.rs",
+        "provider/plugin/src/process/launch.rs",
     ];
     for document in documents {
         // In Rust a string can be continued on the next line.

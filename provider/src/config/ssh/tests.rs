@@ -1,6 +1,7 @@
+use grit_plugin::schema::is_known;
+
 use super::*;
 use crate::config::manager::RunnerManagerArgs;
-use crate::schema::is_known;
 
 /// `ssh.proxy_jump[0].host_key`.
 fn path_of(attribute: &str) -> AttributePath {

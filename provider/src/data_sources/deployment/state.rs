@@ -2,6 +2,13 @@
 
 use std::time::Duration;
 
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Schema, Value, boolean,
+        computed_as, object, object_schema, secret, text,
+    },
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -13,10 +20,6 @@ use crate::{
     deployment::{Directory, Source},
     duration::human,
     explain::values,
-    schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Schema, Value,
-        attribute_map, boolean, computed_as, object, object_schema, secret, text,
-    },
 };
 
 const TIMEOUT: Duration = Duration::from_secs(300);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{config::timeouts::ReadTimeout, schema::Value};
+use crate::config::timeouts::ReadTimeout;
+use grit_plugin::schema::Value;
 use serde_json::{Value as Json, json};
 
 /// The read of a configuration with these attributes; the others are null.

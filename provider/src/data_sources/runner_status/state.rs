@@ -2,6 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_plugin::{
+    Problem, attribute_map,
+    schema::{
+        AttributeType, Diagnostics, Schema, Value, computed_as, computed_boolean, computed_number,
+        computed_text, object, object_schema,
+    },
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -13,11 +20,6 @@ use crate::{
         timeouts::ReadTimeout,
     },
     duration::human,
-    explain::Explained,
-    schema::{
-        AttributeType, Diagnostics, Schema, Value, attribute_map, computed_as, computed_boolean,
-        computed_number, computed_text, object, object_schema,
-    },
 };
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,7 +106,7 @@ impl ManagerStatus {
         }
     }
 
-    pub(super) fn unreachable(cause: &Explained) -> Self {
+    pub(super) fn unreachable(cause: &Problem) -> Self {
         Self {
             reachable: Value::Value(false),
             error: Value::Value(cause.happened.clone()),

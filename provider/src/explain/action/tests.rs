@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
     explain::{
-        diagnostic::tests::{all, gone},
         drain::{Subject, not_drained as explain_drain},
+        samples::{all, gone},
     },
     fleet::{
         drain::{Mode, NotDrained, Requested},

@@ -1,6 +1,8 @@
 //! The warnings about a runner that has exited.
 
-use super::{Explained, Subject, bad_end, exit_unseen, forced, no_callback};
+use grit_plugin::Problem;
+
+use super::{Subject, bad_end, exit_unseen, forced, no_callback};
 use crate::{
     explain::receipt,
     fleet::drain::{DrainPolicy, Ended, Mode},
@@ -12,7 +14,7 @@ pub(crate) fn warnings(
     ended: &Ended,
     policy: &DrainPolicy,
     subject: Subject,
-) -> Vec<(Option<&'static str>, Explained)> {
+) -> Vec<(Option<&'static str>, Problem)> {
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
     let of_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why, subject));
     let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));

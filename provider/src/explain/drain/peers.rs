@@ -1,21 +1,20 @@
 //! Texts for a drain that is refused because too few of its peers are healthy.
 
+use grit_plugin::Problem;
+
 use super::subject::Subject;
 use crate::{
     duration::human,
-    explain::{
-        connection::cause,
-        diagnostic::{Code, Explained},
-    },
+    explain::{code::Code, connection::cause},
     fleet::{PeerProblem, TooFewPeers},
 };
 
 /// Explains that a drain would leave too few healthy peers.
-pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject) -> Explained {
+pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject) -> Problem {
     let TooFewPeers { healthy, wanted, unhealthy } = peers;
     let unhealthy: Vec<_> =
         unhealthy.iter().map(|(key, unfit)| format!("{key} ({})", unfit_words(unfit))).collect();
-    Explained::new(
+    Problem::new(
         Code::Refused,
         "Too few healthy peers to drain",
         format!(

@@ -1,14 +1,13 @@
 //! Texts for the destroy of a drain resource whose instance id or address another one has, which the same apply created.
 
+use grit_plugin::Problem;
+
 use super::subject::{assumed_title, unset_variable};
-use crate::{
-    assume_terminated,
-    explain::diagnostic::{Code, Explained},
-};
+use crate::{assume_terminated, explain::code::Code};
 
 /// Warns that the runner was not drained: another drain resource of the same instance was created in the same apply.
-pub(crate) fn superseded(manager: &str, instance: &str) -> Explained {
-    Explained::new(
+pub(crate) fn superseded(manager: &str, instance: &str) -> Problem {
+    Problem::new(
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
@@ -19,8 +18,8 @@ pub(crate) fn superseded(manager: &str, instance: &str) -> Explained {
 }
 
 /// A drain resource was replaced by one with the same instance id and another address: the instance may be kept, or be destroyed next.
-pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Explained {
-    Explained::new(
+pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Problem {
+    Problem::new(
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
@@ -34,8 +33,8 @@ pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Explained {
 }
 
 /// The address in the state is that of another instance now, so the runner of the old instance cannot be reached at it.
-pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, other: &str) -> Explained {
-    Explained::new(
+pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, other: &str) -> Problem {
+    Problem::new(
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
@@ -50,8 +49,8 @@ pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, othe
 }
 
 /// Warns that such a drain resource was destroyed, because `GRIT_ASSUME_TERMINATED` contains its instance.
-pub(crate) fn assumed_at_used_address(manager: &str, instance: &str) -> Explained {
-    Explained::new(
+pub(crate) fn assumed_at_used_address(manager: &str, instance: &str) -> Problem {
+    Problem::new(
         Code::Notice,
         assumed_title(manager),
         format!(

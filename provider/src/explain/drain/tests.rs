@@ -3,7 +3,7 @@ use grit_proto::wrapper_v1 as v1;
 use super::*;
 use crate::{
     client::{RunnerStatus, StatusReport},
-    explain::diagnostic::tests::{all, gone, mute},
+    explain::samples::{all, gone, mute},
     fleet::{PeerProblem, TooFewPeers},
 };
 
@@ -106,7 +106,7 @@ fn failed_shutdown_errors_match_snapshot() {
     ]));
 }
 
-fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> Explained {
+fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> Problem {
     planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, unknown_instance })
 }
 

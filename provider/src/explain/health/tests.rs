@@ -3,7 +3,7 @@ use std::time::Duration;
 use grit_proto::wrapper_v1 as v1;
 
 use super::*;
-use crate::explain::diagnostic::tests::{all, gone, mute};
+use crate::explain::samples::{all, gone, mute};
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
     Some(status.into())

@@ -1,21 +1,20 @@
 //! What a destroy does on the host, and how its result is reported.
 
+use grit_plugin::{
+    Problem, call,
+    schema::{AttributePath, Diagnostics, Value},
+};
 use tokio::time::Instant;
 
 use super::{RunnerDrain, state::DrainState};
 use crate::{
     assume_terminated,
-    call::call,
     client::WrapperClient,
     config::{drain::DRAIN_ATTEMPTS, provider_block::Configured},
-    explain::{
-        drain::{self, AssumeSetting, Subject},
-        protocol,
-    },
+    explain::drain::{self, AssumeSetting, Subject},
     fleet::drain::{DrainPolicy, Drained, NotDrained},
     log_key as key,
     resources::draining::{Draining, report_end},
-    schema::{AttributePath, Diagnostics, Value},
 };
 
 impl RunnerDrain {
@@ -45,7 +44,7 @@ impl RunnerDrain {
                     .warning(AttributePath::root(), diags);
             }
             Ok(Drained::InProgress(_)) => {
-                protocol::bug("A drain ended before its runner had exited")
+                Problem::bug("A drain ended before its runner had exited")
                     .error(AttributePath::root(), diags);
                 return None;
             }

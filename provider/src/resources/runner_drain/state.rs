@@ -1,27 +1,24 @@
 //! The attributes of a drain resource, their checks, and their conversion.
 
+use grit_ssh::Selectors;
 use std::time::Duration;
 
-use grit_ssh::Selectors;
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        AttributePath, Diagnostics, Schema, Value, computed_text, object, object_schema, required_object,
+        required_text,
+    },
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::WrapperClient,
-    config::{
-        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
-        enum_attribute::member,
-        manager::{InvalidManager, RunnerManagerArgs},
-        provider_block::Configured,
-        retry::RetryArgs,
-        text::{check_set, check_text},
-        timeouts::DeleteTimeout,
-    },
-    duration::human,
-    explain::drain::{self, Planned},
-    schema::{
-        AttributePath, Diagnostics, Schema, Value, attribute_map, computed_text, object, object_schema,
-        required_object, required_text,
-    },
+    client::WrapperClient, config::drain::CallbackArgs, config::drain::DRAIN_TIMEOUT,
+    config::drain::DrainOptions, config::drain::GuardArgs, config::drain::option_attributes,
+    config::enum_attribute::member, config::manager::InvalidManager, config::manager::RunnerManagerArgs,
+    config::provider_block::Configured, config::retry::RetryArgs, config::text::check_set,
+    config::text::check_text, config::timeouts::DeleteTimeout, duration::human, explain::drain,
+    explain::drain::Planned,
 };
 
 /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.

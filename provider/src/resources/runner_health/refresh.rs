@@ -3,19 +3,17 @@
 //! A runner manager that is not healthy or unreachable is drift, not an error: plan and destroy must work while hosts are down. If a runner
 //! manager cannot be checked from here (no credentials, a rejected login, a jump host that is down), its state is kept, with a warning.
 
+use grit_ssh::{HANDSHAKES, Reachability};
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_ssh::{HANDSHAKES, Reachability};
+use grit_plugin::schema::{AttributePath, Diagnostics, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
-    client::{ClientError, Level, Snapshot, Wrapper},
-    config::{manager, provider_block::Configured},
-    explain::{self, health},
-    fleet::{self, health::HealthPolicy},
+    client::ClientError, client::Level, client::Snapshot, client::Wrapper, config::manager,
+    config::provider_block::Configured, explain, explain::health, fleet, fleet::health::HealthPolicy,
     log_key,
-    schema::{AttributePath, Diagnostics, Value},
 };
 
 /// The time limit of a refresh of up to [`HANDSHAKES`] runner managers. It also limits a plan.

@@ -1,5 +1,13 @@
 //! The schema of `grit_runner_health`.
 
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        AttributeType, Schema, boolean, computed_as, computed_number, computed_text, number, object,
+        object_schema, text, text_map,
+    },
+};
+
 use super::state::{
     ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, MIN_JOBS, STABLE_FOR, START_DRAINS, START_IF_STOPPED, Wanted,
 };
@@ -10,10 +18,6 @@ use crate::{
     },
     duration::human,
     ending_drains::PARALLELISM,
-    schema::{
-        AttributeType, Schema, attribute_map, boolean, computed_as, computed_number, computed_text, number,
-        object, object_schema, text, text_map,
-    },
 };
 
 pub(super) fn schema() -> Schema {

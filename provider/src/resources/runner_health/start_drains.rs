@@ -18,6 +18,10 @@ use std::{
     convert::Infallible,
 };
 
+use grit_plugin::{
+    Walk, call,
+    schema::{AttributePath, Diagnostics, Value},
+};
 use serde_json::{Map, Value as Json};
 use tokio::time::Instant;
 
@@ -28,7 +32,6 @@ use super::{
 };
 use crate::{
     assume_terminated,
-    call::{Walk, call},
     client::{Wrapper, WrapperClient},
     config::provider_block::Configured,
     ending_drains::parallelism_is_set,
@@ -40,7 +43,6 @@ use crate::{
     log_key,
     process::ConfigurationState,
     resources::{draining::Draining, early_drain::EarlyDrain},
-    schema::{AttributePath, Diagnostics, Value},
 };
 
 /// The drains that a plan ends, by the id of the drain resource.

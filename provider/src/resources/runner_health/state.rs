@@ -1,29 +1,21 @@
 //! The attributes of a health check, their checks, and the evidence.
 
+use grit_ssh::Selectors;
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_ssh::Selectors;
+use grit_plugin::schema::{AttributePath, Diagnostics, Number, Value};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::{
-    client::{Level, RunnerStatus, Snapshot},
-    config::{
-        computed::{optional_value, rfc3339},
-        enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagerArgs, RunnerManagers},
-        number::{check_whole, whole},
-        observed::Observed,
-        provider_block::Configured,
-        retry::RetryArgs,
-        timeouts::{WaitTimeouts, check_duration, duration_or},
-    },
-    duration,
-    explain::{health, values},
-    fleet::health::HealthPolicy,
-    schema::{AttributePath, Diagnostics, Number, Value},
-    worker_groups::GroupMember,
+    client::Level, client::RunnerStatus, client::Snapshot, config::computed::optional_value,
+    config::computed::rfc3339, config::enum_attribute, config::enum_attribute::EnumAttribute,
+    config::enum_attribute::member, config::manager, config::manager::RunnerManagerArgs,
+    config::manager::RunnerManagers, config::number::check_whole, config::number::whole,
+    config::observed::Observed, config::provider_block::Configured, config::retry::RetryArgs,
+    config::timeouts::WaitTimeouts, config::timeouts::check_duration, config::timeouts::duration_or,
+    duration, explain::health, explain::values, fleet::health::HealthPolicy, worker_groups::GroupMember,
 };
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);

@@ -1,5 +1,9 @@
 //! The evidence that a runner has exited, or that its shutdown is in progress.
 
+use grit_plugin::{
+    attribute_map,
+    schema::{Attributes, Value, computed_text},
+};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -8,7 +12,6 @@ use crate::{
     config::computed::{optional_value, rfc3339},
     explain::{UNVERIFIED_PEER, receipt},
     fleet::drain::Ended,
-    schema::{Attributes, Value, attribute_map, computed_text},
 };
 
 const STOPPED: &str = "stopped";

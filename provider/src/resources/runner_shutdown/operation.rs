@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use grit_plugin::{
+    call,
+    schema::{AttributePath, Diagnostics, Value},
+};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
@@ -12,7 +16,6 @@ use super::{
 };
 use crate::{
     assume_terminated,
-    call::call,
     config::{
         drain::DRAIN_ATTEMPTS,
         manager::{self, InvalidManager, RunnerManagerArgs},
@@ -32,7 +35,6 @@ use crate::{
         configured,
         draining::{Draining, report_end},
     },
-    schema::{AttributePath, Diagnostics, Value},
 };
 
 /// One manager that is not known to have terminated.

@@ -2,6 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use grit_plugin::{
+    attribute_map,
+    schema::{
+        AttributeType, Diagnostics, Schema, Value, boolean, computed_as, computed_text, object,
+        object_schema, text_map,
+    },
+};
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
@@ -14,10 +21,6 @@ use crate::{
     },
     duration::human,
     explain::drain::Subject,
-    schema::{
-        AttributeType, Diagnostics, Schema, Value, attribute_map, boolean, computed_as, computed_text,
-        object, object_schema, text_map,
-    },
 };
 
 pub(super) const TERMINATED: &str = "terminated";

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use grit_provider::schema::{AttributeType, Schema, Value, computed, optional, required, schema};
+use grit_plugin::schema::{AttributeType, Schema, Value, computed, optional, required, schema};
 use serde::{Deserialize, Serialize};
 
 use super::{InstanceState, text};

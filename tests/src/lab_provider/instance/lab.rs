@@ -1,6 +1,6 @@
 //! The state of `lab_instance`: all attributes of an instance of the lab's cloud.
 
-use grit_provider::schema::{AttributeType, Schema, Value, computed, required, schema};
+use grit_plugin::schema::{AttributeType, Schema, Value, computed, required, schema};
 use serde::{Deserialize, Serialize};
 
 use super::{InstanceState, text};

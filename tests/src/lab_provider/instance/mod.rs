@@ -15,8 +15,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use grit_provider::{
-    call::call,
+use grit_plugin::{
+    call,
     schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
 };
 use serde::{Serialize, de::DeserializeOwned};

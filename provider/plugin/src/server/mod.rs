@@ -1,0 +1,200 @@
+//! Terraform's calls: decode, find the type, call it, encode. One file for each call.
+//!
+//! Each call of a resource, data source or provider block runs in a separate task ([`Service::run`]): it continues when the client disconnects,
+//! with its stop token cancelled, and a panic in it becomes a diagnostic. [`apply_resource_change`] decides what an apply leaves in the
+//! state after a failure. Calls that this server lacks return "Unimplemented", which Terraform accepts for optional calls.
+
+mod apply_resource_change;
+pub(crate) mod call;
+mod catalog;
+mod configure_provider;
+mod dynamic;
+mod functions;
+mod get_provider_schema;
+mod get_resource_identity_schemas;
+mod import_resource_state;
+mod invoke_action;
+mod move_resource_state;
+mod plan_resource_change;
+mod read_data_source;
+mod read_resource;
+mod registry;
+#[cfg(test)]
+mod sample;
+mod stops;
+mod stored_state;
+mod upgrade_resource_identity;
+mod upgrade_resource_state;
+mod validate;
+mod walks;
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture, stream::BoxStream};
+use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+use tracing::Instrument;
+
+use catalog::Catalog;
+pub use registry::Registry;
+use stops::Stops;
+use walks::Walks;
+
+use crate::{
+    problem::{Problem, texts},
+    schema::{AttributePath, Diagnostics, DiagnosticsExt},
+    server::call::{CALL, Call, Notes, Operation, panic_text},
+};
+
+/// A provider as the gRPC service of Terraform's plugin protocol. Clones share everything.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    catalog: Catalog,
+    stops: Stops,
+    walks: Walks,
+    calls: TaskTracker,
+}
+
+impl Service {
+    /// The service of this provider, without a process: for tests.
+    pub fn new(registry: Registry) -> Self {
+        let catalog = Catalog::new(registry);
+        Self(Arc::new(Inner {
+            catalog,
+            stops: Stops::default(),
+            walks: Walks::default(),
+            calls: TaskTracker::new(),
+        }))
+    }
+
+    /// Stops the running calls, and all later create, update and destroy calls.
+    pub(crate) fn stop(&self) {
+        tracing::info!(calls = self.0.calls.len(), "cancelling the running calls");
+        self.0.stops.stop();
+    }
+
+    fn stop_provider(&self) -> pb::stop_provider::Response {
+        self.stop();
+        pb::stop_provider::Response::default()
+    }
+
+    /// Waits until no call is running.
+    pub(crate) async fn idle(&self) {
+        // A closed tracker still accepts calls; without `close`, the wait does not end.
+        self.0.calls.close();
+        self.0.calls.wait().await;
+    }
+
+    /// Runs `work` for the type `name`. [`call()`](crate::call) returns its stop token and notes.
+    ///
+    /// If this future is dropped (the client disconnected), the work continues with its token cancelled, so that it can complete cleanly. A
+    /// panic, and a missing result without an error, become diagnostics.
+    async fn run<T, F>(&self, operation: Operation, verb: &'static str, name: &str, work: F) -> Outcome<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a Self, &'a mut Diagnostics) -> BoxFuture<'a, Option<T>> + Send + 'static,
+    {
+        let call = Call::new(operation, self.0.stops.token(operation), self.0.walks.now());
+        let gone = call.stop.clone().drop_guard();
+        let span = tracing::info_span!("call", verb, type_name = name);
+        let what = format!("{verb} of {name}");
+        // `work` is called inside, so that a panic before its first await is caught.
+        let service = self.clone();
+        let caught = AssertUnwindSafe(async move {
+            let mut diags = Diagnostics::default();
+            let value = work(&service, &mut diags).await;
+            (value, diags)
+        })
+        .catch_unwind();
+        let task = self.0.calls.spawn(CALL.scope(call.clone(), caught.instrument(span)));
+        let finished = task.await;
+        gone.disarm();
+        let mut notes = call.take_notes();
+        let (value, mut diags, failure) = match finished {
+            Ok(Ok((value, diags))) => (value, diags, None),
+            Ok(Err(payload)) => {
+                let failure = panicked(&what, payload.as_ref(), notes.panicked_at.take());
+                (None, Diagnostics::default(), Some(failure))
+            }
+            Err(lost) => (None, Diagnostics::default(), Some(texts::aborted(&what, lost))),
+        };
+        let checkpoint = notes.checkpoint_error.take();
+        let checkpoint =
+            checkpoint.map(|error| texts::cannot_encode(&format!("a checkpoint of the {what}"), error));
+        for failure in failure.into_iter().chain(checkpoint) {
+            failure.error(AttributePath::root(), &mut diags);
+        }
+        if value.is_none() && !diags.has_errors() && !notes.gone {
+            Problem::bug(format!("The {what} returned no result and no error"))
+                .error(AttributePath::root(), &mut diags);
+        }
+        Outcome { value, diags, notes }
+    }
+}
+
+fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Problem {
+    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+    Problem::bug(format!("The {what} panicked{place}: {}", panic_text(payload)))
+}
+
+/// The result of a call.
+struct Outcome<T> {
+    /// `None` needs an error in the diagnostics, or the note that a read found nothing.
+    value: Option<T>,
+    diags: Diagnostics,
+    notes: Notes,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// The progress of an action, then its result.
+type Events = BoxStream<'static, Result<pb::invoke_action::Event, Status>>;
+
+/// The calls of the protocol: `call => method`, then those whose request is empty. Each method is in the file with the name of the call.
+macro_rules! calls {
+    ($($call:ident => $method:ident),+; $($plain_call:ident => $plain_method:ident),+ $(,)?) => {
+        #[tonic::async_trait]
+        impl Provider for Service {
+            $(async fn $call(&self, request: Request<pb::$call::Request>) -> Answer<pb::$call::Response> {
+                Ok(Response::new(self.$method(request.into_inner()).await))
+            })+
+
+            $(async fn $plain_call(&self, _: Request<pb::$plain_call::Request>) -> Answer<pb::$plain_call::Response> {
+                Ok(Response::new(self.$plain_method()))
+            })+
+
+            async fn invoke_action(
+                &self,
+                request: Request<pb::invoke_action::Request>,
+            ) -> Answer<Events> {
+                Ok(Response::new(self.invoke(request.into_inner())))
+            }
+        }
+    };
+}
+
+calls! {
+    apply_resource_change => apply,
+    call_function => call_function,
+    configure_provider => configure,
+    import_resource_state => import,
+    move_resource_state => move_state,
+    plan_action => plan_action,
+    plan_resource_change => plan,
+    read_data_source => read_data,
+    read_resource => read,
+    upgrade_resource_identity => upgrade_identity,
+    upgrade_resource_state => upgrade,
+    validate_action_config => validate_action,
+    validate_data_resource_config => validate_data_source,
+    validate_provider_config => validate_provider,
+    validate_resource_config => validate_resource;
+    get_functions => functions,
+    get_metadata => metadata,
+    get_provider_schema => provider_schema,
+    get_resource_identity_schemas => identity_schemas,
+    stop_provider => stop_provider,
+}

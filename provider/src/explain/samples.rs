@@ -1,0 +1,33 @@
+//! Errors for the tests of texts.
+
+use std::{fmt::Write as _, io, time::Duration};
+
+use grit_plugin::Problem;
+
+use crate::client::ClientError;
+use grit_ssh::{Cause, Phase, TransportError};
+
+/// Nothing listens there.
+pub(crate) fn gone() -> ClientError {
+    let cause = Cause::Network(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+    TransportError::at(Phase::Tcp, crate::client::example_route(), cause).into()
+}
+
+/// The wrapper does not answer.
+pub(crate) fn mute() -> ClientError {
+    ClientError::NoAnswer {
+        method: "CheckStatus",
+        limit: Duration::from_secs(10),
+        silent: false,
+        route: Box::new(crate::client::example_route()),
+    }
+}
+
+/// All diagnostics as one text, for a snapshot.
+pub(crate) fn all(cases: Vec<Problem>) -> String {
+    let mut text = String::new();
+    for problem in cases {
+        writeln!(text, "Error: {}\n\n{}\n\n----", problem.summary, problem.detail()).unwrap();
+    }
+    text
+}

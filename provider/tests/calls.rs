@@ -1,0 +1,149 @@
+//! Terraform's calls to the whole provider, without a process and without Terraform.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use grit_plugin::{Service, schema::Dynamic};
+use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
+use serde_json::{Value as Json, json};
+use tonic::Request;
+
+fn value(json: &Json) -> Option<pb::DynamicValue> {
+    Some(pb::DynamicValue { msgpack: Vec::new(), json: json.to_string().into_bytes() })
+}
+
+/// An object with these attributes; the others are null.
+fn object(nulls: &str, attributes: Json) -> Json {
+    let nulls = nulls.split(' ').map(|name| (name.to_owned(), Json::Null));
+    let Json::Object(attributes) = attributes else { panic!("an object") };
+    nulls.chain(attributes).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn manager(key: &str) -> Json {
+    object(
+        "username ssh_key_pem instance_id host_key",
+        json!({ "instance_name": key, "address": format!("{key}.example"), "wrapper_address": "unix:///w.sock" }),
+    )
+}
+
+fn health(keys: &[&str], status: &str) -> Json {
+    let managers = keys.iter().map(|key| ((*key).to_owned(), manager(key)));
+    let guards = keys.iter().map(|key| ((*key).to_owned(), json!(format!("{key}#1"))));
+    object(
+        "level min_jobs allow_shared_worker_group stable_for expected_version start_if_stopped retry triggers timeouts \
+         started_drains managers",
+        json!({
+            "id": "health#1", "start_drains": true, "status": status,
+            "runner_managers": managers.collect::<serde_json::Map<_, _>>(),
+            "guards": guards.collect::<serde_json::Map<_, _>>(),
+        }),
+    )
+}
+
+/// A process after its configuration.
+async fn configured() -> Service {
+    let service = Service::new(grit_provider::registry());
+    let config = value(&object("ssh gitlab retry max_parallel", json!({})));
+    let response = service
+        .configure_provider(Request::new(pb::configure_provider::Request { config, ..Default::default() }))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(response.diagnostics, []);
+    service
+}
+
+/// Terraform 1.16 without a refresh: the drain of `a` ends, and the health check keeps `b`.
+#[tokio::test]
+async fn stored_private_data_of_plan_starts_drains() {
+    let plan_health = async |service: &Service, stores: bool, planned_private: &[u8]| {
+        let request = pb::plan_resource_change::Request {
+            type_name: "grit_runner_health".to_owned(),
+            prior_state: value(&health(&["a", "b"], "healthy")),
+            config: value(&health(&["b"], "healthy")),
+            proposed_new_state: value(&health(&["b"], "healthy")),
+            prior_private: b"{}".to_vec(),
+            planned_private: planned_private.to_vec(),
+            client_capabilities: Some(pb::ClientCapabilities {
+                store_planned_private: stores,
+                ..pb::ClientCapabilities::default()
+            }),
+            ..pb::plan_resource_change::Request::default()
+        };
+        let response = service.plan_resource_change(Request::new(request)).await.unwrap().into_inner();
+        (started_drains(response.planned_state), response.planned_private)
+    };
+    let end_drain = async |service: &Service| {
+        let drain = object(
+            "mode on_timeout on_unreachable on_lost_jobs guard shutdown_callback reason retry timeouts",
+            json!({ "id": "a#1", "instance_id": "i-a", "runner_manager": manager("a") }),
+        );
+        let request = pb::plan_resource_change::Request {
+            type_name: "grit_runner_drain".to_owned(),
+            prior_state: value(&drain),
+            proposed_new_state: Some(null()),
+            ..pb::plan_resource_change::Request::default()
+        };
+        service.plan_resource_change(Request::new(request)).await.unwrap().into_inner();
+    };
+    for (stores, expected) in [(true, json!(["a"])), (false, Json::Null)] {
+        let plan = configured().await;
+        end_drain(&plan).await;
+        let (started, private) = plan_health(&plan, stores, b"").await;
+        assert_eq!(started, expected, "stores: {stores}");
+        let again = plan_health(&configured().await, stores, if stores { &private } else { b"" }).await;
+        assert_eq!(again.0, started, "the plan of the apply");
+        assert_eq!(kept(&again.1), kept(&private));
+    }
+    let none = plan_health(&configured().await, true, b"").await;
+    assert_eq!(none.0, Json::Null, "no drain ends");
+}
+
+/// The keys of `started_drains` in a planned state, as JSON.
+fn started_drains(state: Option<pb::DynamicValue>) -> Json {
+    let state: Dynamic = rmp_serde::from_slice(&state.unwrap().msgpack).unwrap();
+    let Dynamic::Object(members) = state else { panic!("an object") };
+    serde_json::to_value(&members["started_drains"]).unwrap()
+}
+
+/// What the resource kept in the private data of a plan.
+fn kept(private: &[u8]) -> Json {
+    serde_json::from_slice::<Json>(private).unwrap()["kept"].clone()
+}
+
+fn null() -> pb::DynamicValue {
+    pb::DynamicValue { msgpack: vec![0xc0], json: Vec::new() }
+}
+
+/// Moves an object of this type, as other providers store it, to a drain resource.
+async fn moved(type_name: &str, provider: &str, state: &Json) -> pb::move_resource_state::Response {
+    let json = state.to_string().into_bytes();
+    let request = pb::move_resource_state::Request {
+        source_provider_address: provider.to_owned(),
+        source_type_name: type_name.to_owned(),
+        source_state: Some(pb::RawState { json, ..Default::default() }),
+        target_type_name: "grit_runner_drain".to_owned(),
+        ..Default::default()
+    };
+    Service::new(grit_provider::registry())
+        .move_resource_state(Request::new(request))
+        .await
+        .unwrap()
+        .into_inner()
+}
+
+#[tokio::test]
+async fn provisioner_resources_move_to_a_drain() {
+    let null = json!({ "id": "5577006791947779410", "triggers": { "instance": "i-1" } });
+    let data = json!({ "id": "cc15ab55", "input": null, "output": null, "triggers_replace": "i-1" });
+    for (type_name, provider, state) in [
+        ("null_resource", "registry.terraform.io/hashicorp/null", null),
+        ("terraform_data", "terraform.io/builtin/terraform", data),
+    ] {
+        let response = moved(type_name, provider, &state).await;
+        assert_eq!(response.diagnostics, [], "{type_name}");
+        let state: Json = serde_json::from_slice(&response.target_state.unwrap().json).unwrap();
+        let id = state["id"].as_str().unwrap();
+        assert!(id.starts_with("adopted#"), "{id}");
+        // The drain starts empty: the apply fills it in place, and a drain before that is refused.
+        assert_eq!(state.as_object().unwrap().len(), 1, "{state}");
+    }
+}
