@@ -3,7 +3,7 @@
 use grit_ssh::Selectors;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use grit_plugin::schema::{AttributePath, Diagnostics};
+use grit_plugin::{Problems, schema::AttributePath};
 
 use crate::{
     config::{
@@ -72,11 +72,13 @@ impl Shared {
         manager.identity(self.configuration().known()?.selectors())
     }
 
-    /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
-    pub(crate) fn refuse_same_managers(&self, managers: &RunnerManagers, diags: &mut Diagnostics) {
+    /// One error for each second key of one runner manager. While the provider block is unknown, only instance ids are compared.
+    pub(crate) fn same_managers(&self, managers: &RunnerManagers) -> Problems {
         let wrapper = |manager: &RunnerManagerArgs| self.wrapper_of(manager);
         let path = AttributePath::new("runner_managers");
-        same_manager::refuse(managers.iter().flatten(), &path, wrapper, diags);
+        let mut problems = Problems::default();
+        same_manager::refuse(managers.iter().flatten(), &path, wrapper, &mut problems);
+        problems
     }
 
     pub(crate) fn configure(&self, state: ConfigurationState) {

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use grit_plugin::schema::{AttributePath, Diagnostics, DiagnosticsExt, Provider, Schema, is_known};
+use grit_plugin::{
+    Block, Problems, call,
+    schema::{AttributePath, Schema, is_known},
+};
 
 use crate::{
     config::provider_block::{self, Configured, ProviderArgs},
@@ -21,20 +24,22 @@ pub struct Grit {
 }
 
 #[async_trait]
-impl Provider for Grit {
+impl Block for Grit {
     type Config = ProviderArgs;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(provider_block::schema())
+    fn schema(&self) -> Schema {
+        provider_block::schema()
     }
 
-    async fn validate(&self, diags: &mut Diagnostics, config: ProviderArgs) -> Option<()> {
+    async fn check(&self, config: ProviderArgs) -> Result<(), Problems> {
         let home = |name: &str| (name == "HOME").then(|| std::env::var(name).ok()).flatten();
-        config.or_environment(home).check(diags);
-        (!diags.has_errors()).then_some(())
+        let mut problems = Problems::default();
+        config.or_environment(home).check(&mut problems);
+        problems.or(())
     }
 
-    async fn configure(&self, diags: &mut Diagnostics, config: ProviderArgs, _: &str) -> Option<()> {
+    async fn run(&self, config: ProviderArgs) -> Result<(), Problems> {
         // A process of `--debug` serves several runs. Each run starts without the drain resources of the previous one.
         self.shared.drains.reset();
         self.shared.stored_drains.reset();
@@ -46,26 +51,27 @@ impl Provider for Grit {
             Ok(off) => {
                 self.shared.shared_runners.reset(off);
                 if off {
-                    plan::check_disabled().warning(AttributePath::root(), diags);
+                    call().warn(plan::check_disabled());
                 }
             }
             Err(invalid) => {
-                plan::invalid_switch(&invalid).error(AttributePath::root(), diags);
-                return None;
+                return Err(plan::invalid_switch(&invalid).into());
             }
         }
         let state = if is_known(&config) {
             let configured = Configured::new(config.or_environment(|name| std::env::var(name).ok()));
-            configured.check_variables(diags);
+            configured.check_variables();
             if configured.ignores_host_keys() {
-                values::host_keys_not_verified()
-                    .warning(AttributePath::new("ssh").attribute("insecure_ignore_host_key"), diags);
+                call().warn(
+                    values::host_keys_not_verified()
+                        .at(AttributePath::new("ssh").attribute("insecure_ignore_host_key")),
+                );
             }
             ConfigurationState::Configured(Arc::new(configured))
         } else {
             ConfigurationState::Unknown
         };
         self.shared.configure(state);
-        Some(())
+        Ok(())
     }
 }

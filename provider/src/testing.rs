@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use grit_plugin::schema::Diagnostics;
+use futures::FutureExt as _;
+use grit_plugin::{Problems, warnings_of};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -67,15 +68,17 @@ impl Connections {
         Self(Arc::new(Configured::new(block.or_environment(variable))))
     }
 
-    /// The diagnostics of `terraform validate` for a provider block.
+    /// The errors and the warnings of `terraform validate` for a provider block.
     ///
     /// # Panics
     ///
     /// If the block does not match the schema.
-    pub fn check(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Diagnostics {
-        let (block, mut diags): (ProviderArgs, _) = (decode(provider_block), Diagnostics::default());
-        block.or_environment(variable).check(&mut diags);
-        diags
+    pub fn check(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> (Problems, Problems) {
+        let block: ProviderArgs = decode(provider_block);
+        let mut problems = Problems::default();
+        let check = warnings_of(async { block.or_environment(variable).check(&mut problems) });
+        let warnings = check.now_or_never().map(|((), warnings)| warnings).unwrap_or_default();
+        (problems, warnings)
     }
 
     /// A client for an entry of `runner_managers` with all attributes.

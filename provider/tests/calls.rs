@@ -112,38 +112,3 @@ fn kept(private: &[u8]) -> Json {
 fn null() -> pb::DynamicValue {
     pb::DynamicValue { msgpack: vec![0xc0], json: Vec::new() }
 }
-
-/// Moves an object of this type, as other providers store it, to a drain resource.
-async fn moved(type_name: &str, provider: &str, state: &Json) -> pb::move_resource_state::Response {
-    let json = state.to_string().into_bytes();
-    let request = pb::move_resource_state::Request {
-        source_provider_address: provider.to_owned(),
-        source_type_name: type_name.to_owned(),
-        source_state: Some(pb::RawState { json, ..Default::default() }),
-        target_type_name: "grit_runner_drain".to_owned(),
-        ..Default::default()
-    };
-    Service::new(grit_provider::registry())
-        .move_resource_state(Request::new(request))
-        .await
-        .unwrap()
-        .into_inner()
-}
-
-#[tokio::test]
-async fn provisioner_resources_move_to_a_drain() {
-    let null = json!({ "id": "5577006791947779410", "triggers": { "instance": "i-1" } });
-    let data = json!({ "id": "cc15ab55", "input": null, "output": null, "triggers_replace": "i-1" });
-    for (type_name, provider, state) in [
-        ("null_resource", "registry.terraform.io/hashicorp/null", null),
-        ("terraform_data", "terraform.io/builtin/terraform", data),
-    ] {
-        let response = moved(type_name, provider, &state).await;
-        assert_eq!(response.diagnostics, [], "{type_name}");
-        let state: Json = serde_json::from_slice(&response.target_state.unwrap().json).unwrap();
-        let id = state["id"].as_str().unwrap();
-        assert!(id.starts_with("adopted#"), "{id}");
-        // The drain starts empty: the apply fills it in place, and a drain before that is refused.
-        assert_eq!(state.as_object().unwrap().len(), 1, "{state}");
-    }
-}

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-/// Adds the lines of all files below `directory` that create a diagnostic.
+/// Adds the lines of all files below `directory` that create a problem.
 fn find(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -19,10 +19,7 @@ fn find(directory: &Path, found: &mut Vec<String>) {
             find(&path, found);
         } else {
             let source = fs::read_to_string(&path).unwrap();
-            let creates = |line: &str| {
-                [".fail(", ".fail_at(", ".warn(", ".warn_at("].iter().any(|it| line.contains(it))
-            };
-            let lines = source.lines().zip(1..).filter(|(line, _)| creates(line));
+            let lines = source.lines().zip(1..).filter(|(line, _)| line.contains("Problem::new("));
             found.extend(lines.map(|(line, number)| format!("{}:{number}: {}", path.display(), line.trim())));
         }
     }
@@ -34,8 +31,7 @@ fn only_explain_creates_diagnostics() {
     find(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     assert!(
         found.is_empty(),
-        "add a function to a module of `explain` that returns the text, and report it with `.error(path, diags)` or \
-         `.warning(path, diags)`:\n{}",
+        "add a function to a module of `explain` that returns the problem:\n{}",
         found.join("\n")
     );
 }

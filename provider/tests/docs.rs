@@ -6,7 +6,7 @@ mod pages;
 
 use std::{env, fs, path::Path, sync::Arc};
 
-use grit_plugin::schema::{Action, DataSource, Diagnostics, Function, Provider, Resource};
+use grit_plugin::{Block, Function, Resource};
 use grit_provider::testing::{
     actions::{CancelDrain, Drain, Start},
     data_sources::{Deployment, RunnerStatus},
@@ -17,17 +17,17 @@ use grit_provider::testing::{
 use pages::{Subject, generated, read, with_examples, write};
 
 fn resource(page: &str, resource: &impl Resource) -> (String, Subject) {
-    let schema = resource.schema(&mut Diagnostics::default()).unwrap();
+    let schema = resource.schema();
     (format!("docs/resources/{page}.md"), Subject::Block("Resource", format!("grit_{page}"), schema))
 }
 
-fn data_source(page: &str, source: &impl DataSource) -> (String, Subject) {
-    let schema = source.schema(&mut Diagnostics::default()).unwrap();
+fn data_source(page: &str, source: &impl Block) -> (String, Subject) {
+    let schema = source.schema();
     (format!("docs/data-sources/{page}.md"), Subject::Block("Data Source", format!("grit_{page}"), schema))
 }
 
-fn action(page: &str, action: &impl Action) -> (String, Subject) {
-    let schema = action.schema(&mut Diagnostics::default()).unwrap();
+fn action(page: &str, action: &impl Block) -> (String, Subject) {
+    let schema = action.schema();
     (format!("docs/actions/{page}.md"), Subject::Block("Action", format!("grit_{page}"), schema))
 }
 
@@ -38,7 +38,7 @@ fn function(name: &str, function: &impl Function) -> (String, Subject) {
 /// The pages with generated parts.
 fn all() -> Vec<(String, Subject)> {
     let shared = Arc::<Shared>::default();
-    let provider = Grit { shared: shared.clone() }.schema(&mut Diagnostics::default()).unwrap();
+    let provider = Grit { shared: shared.clone() }.schema();
     vec![
         ("docs/index.md".to_owned(), Subject::Provider(provider)),
         resource("runner_drain", &RunnerDrain { shared: shared.clone() }),

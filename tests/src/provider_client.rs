@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
-use grit_plugin::schema::Diagnostic;
+use grit_plugin::Problem;
 use grit_provider::testing::{
     Connections,
     client::WrapperClient,
@@ -115,12 +115,10 @@ pub struct Finding {
 impl SshOptions {
     /// What `terraform validate` finds, errors first.
     pub fn check(&self) -> Vec<Finding> {
-        let found = Connections::check(&self.provider_block(), |name| self.variable(name));
-        let finding = |diagnostic: Diagnostic| Finding {
-            attribute: diagnostic.attribute.to_string(),
-            problem: diagnostic.detail.into_owned(),
-        };
-        found.errors.into_iter().chain(found.warnings).map(finding).collect()
+        let (errors, warnings) = Connections::check(&self.provider_block(), |name| self.variable(name));
+        let finding =
+            |problem: &Problem| Finding { attribute: problem.path.to_string(), problem: problem.detail() };
+        errors.iter().chain(&warnings).map(finding).collect()
     }
 
     fn variable(&self, name: &str) -> Option<String> {

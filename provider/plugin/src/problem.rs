@@ -1,12 +1,16 @@
-//! The parts of a diagnostic.
+//! Problems: the errors and warnings of a call, which Terraform shows as diagnostics.
 
 pub(crate) mod texts;
 
-use crate::schema::{AttributePath, Diagnostics, DiagnosticsExt, FunctionError};
+use std::fmt::Display;
 
-/// The parts of a diagnostic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use crate::schema::AttributePath;
+
+/// An error or a warning: its attribute, its parts, and its code.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
+    /// The attribute. The root is the whole resource or provider block.
+    pub path: AttributePath,
     /// The kind of the failure: a stable identifier for pipelines, such as `invalid_config`.
     pub code: &'static str,
     /// A short title.
@@ -18,7 +22,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with these parts.
+    /// A problem of the root with these parts.
     pub fn new(
         code: impl Into<&'static str>,
         summary: impl Into<String>,
@@ -26,6 +30,7 @@ impl Problem {
         next_step: impl Into<String>,
     ) -> Self {
         Self {
+            path: AttributePath::root(),
             code: code.into(),
             summary: summary.into(),
             happened: happened.into(),
@@ -34,7 +39,7 @@ impl Problem {
     }
 
     /// A bug of the provider. `problem` is a sentence without its full stop.
-    pub fn bug(problem: impl std::fmt::Display) -> Self {
+    pub fn bug(problem: impl Display) -> Self {
         Self::new(
             "bug",
             "Provider bug",
@@ -43,14 +48,10 @@ impl Problem {
         )
     }
 
-    /// Adds this as an error about the attribute at `path`.
-    pub fn error(&self, path: AttributePath, diags: &mut Diagnostics) {
-        diags.fail_at(path, self.summary.clone(), self.detail());
-    }
-
-    /// Adds this as a warning about the attribute at `path`.
-    pub fn warning(&self, path: AttributePath, diags: &mut Diagnostics) {
-        diags.warn_at(path, self.summary.clone(), self.detail());
+    /// This problem, of the attribute at `path`.
+    #[must_use]
+    pub fn at(self, path: AttributePath) -> Self {
+        Self { path, ..self }
     }
 
     /// As the error of the argument of a function at this position.
@@ -58,13 +59,99 @@ impl Problem {
         FunctionError { text: self.detail(), argument: Some(index) }
     }
 
-    /// The detail of the diagnostic: what happened, the next step, and the code on the last line.
-    pub fn detail(&self) -> String {
-        let Self { code, happened, next_step, .. } = self;
-        if next_step.is_empty() {
-            format!("{happened}\n\nCode: {code}")
-        } else {
-            format!("{happened}\n\n{next_step}\n\nCode: {code}")
+    /// What happened, and the next step.
+    pub fn text(&self) -> String {
+        match self.next_step.as_str() {
+            "" => self.happened.clone(),
+            next_step => format!("{}\n\n{next_step}", self.happened),
         }
     }
+
+    /// The detail of the diagnostic: what happened, the next step, and the code on the last line.
+    pub fn detail(&self) -> String {
+        format!("{}\n\nCode: {}", self.text(), self.code)
+    }
+}
+
+/// The errors of a failed call, or of a check that collects all of them.
+///
+/// A call that fails returns at least one. An empty list is reported as a bug of the provider.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Adds a problem.
+    pub fn add(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    /// Whether there is no problem.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of problems.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The problems, in the order in which they were added.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// The value of a part, or nothing: then its problems are added.
+    pub fn collect<T>(&mut self, part: Result<T, impl Into<Self>>) -> Option<T> {
+        part.map_err(|problems| self.extend(problems.into())).ok()
+    }
+
+    /// `value` if there is no problem.
+    pub fn or<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl FromIterator<Problem> for Problems {
+    fn from_iter<I: IntoIterator<Item = Problem>>(problems: I) -> Self {
+        Self(problems.into_iter().collect())
+    }
+}
+
+impl Extend<Problem> for Problems {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        self.0.extend(problems);
+    }
+}
+
+impl IntoIterator for Problems {
+    type Item = Problem;
+    type IntoIter = std::vec::IntoIter<Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Why a function has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionError {
+    /// Terraform writes it after the names of function and parameter.
+    pub text: String,
+    /// The position of the argument at fault.
+    pub argument: Option<usize>,
 }

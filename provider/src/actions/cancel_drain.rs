@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, attribute_map, call,
-    schema::{Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, object_schema, text},
+    Block, Problem, Problems, attribute_map, call,
+    schema::{Schema, Value, object, object_schema, text},
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -45,11 +45,12 @@ pub struct CancelConfig {
 }
 
 #[async_trait]
-impl Action for CancelDrain {
+impl Block for CancelDrain {
     type Config = CancelConfig;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(object_schema(
+    fn schema(&self) -> Schema {
+        object_schema(
             0,
             "Cancels the drains of a map of runner managers, as long as the wrapper has not sent SIGQUIT to the runner. Requires \
              grit-wrapper on the hosts.",
@@ -60,27 +61,28 @@ impl Action for CancelDrain {
                 retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => "Retries of failed connections.",
                 timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
             },
-        ))
+        )
     }
 
-    async fn validate(&self, diags: &mut Diagnostics, config: CancelConfig) -> Option<()> {
-        manager::check_map(&config.runner_managers, diags);
-        RetryArgs::check(&config.retry, diags);
-        InvokeTimeout::check(&config.timeouts, diags);
-        (!diags.has_errors()).then_some(())
+    async fn check(&self, config: CancelConfig) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        manager::check_map(&config.runner_managers, &mut problems);
+        RetryArgs::check(&config.retry, &mut problems);
+        InvokeTimeout::check(&config.timeouts, &mut problems);
+        problems.or(())
     }
 
-    async fn invoke(&self, diags: &mut Diagnostics, config: CancelConfig, progress: &Progress) -> Option<()> {
+    async fn run(&self, config: CancelConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers, diags)?;
-        let known = &*configured(&self.shared, diags)?;
+        let managers = known_managers(&config.runner_managers)?;
+        let known = &*configured(&self.shared)?;
         let policy = &CancelPolicy {
             start,
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
             id: config.drain_id.as_ref_option().map(|id| shortened(id)).unwrap_or_default(),
             retry: known.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };
-        let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
+        let (board, stop) = (&Board::new(call().progress, start, managers.keys()), &call().stop);
         let cancels = fleet::for_each(managers, |key, manager| async move {
             let client =
                 manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
@@ -95,6 +97,6 @@ impl Action for CancelDrain {
             );
             Ok::<_, Problem>(Vec::new())
         });
-        report(board.during(cancels).await, diags)
+        report(board.during(cancels).await)
     }
 }

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, attribute_map, call,
-    schema::{
-        Action, Diagnostics, DiagnosticsExt, Progress, Schema, Value, boolean, object, object_schema, text,
-    },
+    Block, Problem, Problems, attribute_map, call,
+    schema::{Schema, Value, boolean, object, object_schema, text},
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -63,7 +61,7 @@ impl Drain {
         manager: &RunnerManagerArgs,
         known: &Configured,
         (policy, options): (&DrainPolicy, DrainOptions<'_>),
-        board: &Board<'_>,
+        board: &Board,
     ) -> Result<Vec<Problem>, Problem> {
         let client = manager.client(key, known).map_err(|problem| health::invalid_manager(key, &problem))?;
         let draining = Draining { shared: &self.shared, known, name: key, client: &client, options };
@@ -126,10 +124,11 @@ impl DrainConfig {
 }
 
 #[async_trait]
-impl Action for Drain {
+impl Block for Drain {
     type Config = DrainConfig;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+    fn schema(&self) -> Schema {
         let mut schema = object_schema(
             0,
             "Shuts the runners of a map of runner managers down, and waits until their processes have exited. Instances and \
@@ -156,25 +155,26 @@ impl Action for Drain {
             ["on_timeout", "on_lost_jobs", "reason", "shutdown_callback"].contains(&name.as_str())
         });
         schema.block.attributes.extend(options);
-        Some(schema)
+        schema
     }
 
-    async fn validate(&self, diags: &mut Diagnostics, config: DrainConfig) -> Option<()> {
-        manager::check_map(&config.runner_managers, diags);
-        config.options().check(diags);
-        InvokeTimeout::check(&config.timeouts, diags);
-        (!diags.has_errors()).then_some(())
+    async fn check(&self, config: DrainConfig) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        manager::check_map(&config.runner_managers, &mut problems);
+        config.options().check(&mut problems);
+        InvokeTimeout::check(&config.timeouts, &mut problems);
+        problems.or(())
     }
 
-    async fn invoke(&self, diags: &mut Diagnostics, config: DrainConfig, progress: &Progress) -> Option<()> {
+    async fn run(&self, config: DrainConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers, diags)?;
-        let known = &*configured(&self.shared, diags)?;
+        let managers = known_managers(&config.runner_managers)?;
+        let known = &*configured(&self.shared)?;
         let (config, policy) = (&config, &config.policy(known, start));
-        let board = &Board::new(progress, start, managers.keys());
+        let board = &Board::new(call().progress, start, managers.keys());
         let drains = fleet::for_each(managers, |key, manager| async move {
             self.drain(&key, &manager, known, (policy, config.options()), board).await
         });
-        report(board.during(drains).await, diags)
+        report(board.during(drains).await)
     }
 }

@@ -14,10 +14,7 @@ pub use start::Start;
 
 use std::collections::BTreeMap;
 
-use grit_plugin::{
-    Problem,
-    schema::{Attribute, Diagnostics, DiagnosticsExt as _},
-};
+use grit_plugin::{Problem, Problems, call, schema::Attribute};
 
 use crate::{
     config::manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
@@ -33,25 +30,24 @@ fn managers_attribute(purpose: &str) -> Attribute {
 
 /// The runner managers by key, or the errors of values that were unknown when the action was validated: an entry that is null must not be left
 /// out.
-fn known_managers(
-    managers: &RunnerManagers,
-    diags: &mut Diagnostics,
-) -> Option<BTreeMap<String, RunnerManagerArgs>> {
-    manager::check_map(managers, diags);
-    (!diags.has_errors()).then(|| manager::known(managers))
+fn known_managers(managers: &RunnerManagers) -> Result<BTreeMap<String, RunnerManagerArgs>, Problems> {
+    let mut problems = Problems::default();
+    manager::check_map(managers, &mut problems);
+    problems.or(manager::known(managers))
 }
 
-/// Adds the warnings about each runner manager, or the error if it failed.
-fn report(outcomes: Outcomes<Result<Vec<Problem>, Problem>>, diags: &mut Diagnostics) -> Option<()> {
+/// Adds the warnings about each runner manager, and returns the errors of those that failed.
+fn report(outcomes: Outcomes<Result<Vec<Problem>, Problem>>) -> Result<(), Problems> {
+    let mut problems = Problems::default();
     for (key, outcome) in outcomes {
         match outcome {
             Ok(warnings) => {
-                warnings.into_iter().for_each(|warning| warning.warning(manager::at(&key), diags));
+                warnings.into_iter().for_each(|warning| call().warn(warning.at(manager::at(&key))));
             }
-            Err(explained) => explained.error(manager::at(&key), diags),
+            Err(problem) => problems.add(problem.at(manager::at(&key))),
         }
     }
-    (!diags.has_errors()).then_some(())
+    problems.or(())
 }
 
 #[cfg(test)]
@@ -62,21 +58,20 @@ mod tests {
 
     use super::*;
     use crate::process::Shared;
-    use grit_plugin::schema::{Action, Progress};
+    use grit_plugin::Block;
 
     /// The errors of an action whose map became known at invoke.
-    async fn invoke<A: Action>(action: A, managers: &serde_json::Value) -> Vec<String>
+    async fn invoke<A: Block>(action: A, managers: &serde_json::Value) -> Vec<String>
     where
         A::Config: serde::de::DeserializeOwned,
     {
-        let schema = action.schema(&mut Diagnostics::default()).unwrap();
+        let schema = action.schema();
         let mut config: serde_json::Map<_, _> =
             schema.block.attributes.keys().map(|name| (name.clone(), json!(null))).collect();
         config.insert("runner_managers".to_owned(), managers.clone());
         let config = serde_json::from_value(config.into()).unwrap();
-        let (mut diags, progress) = (Diagnostics::default(), Progress::new(|_| {}, Default::default()));
-        assert!(action.invoke(&mut diags, config, &progress).await.is_none());
-        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+        let problems = action.run(config).await.err().unwrap();
+        problems.iter().map(Problem::detail).collect()
     }
 
     #[tokio::test]

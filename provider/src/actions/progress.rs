@@ -6,7 +6,7 @@ use grit_ssh::host_text::shortened;
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::Progress;
+use grit_plugin::Progress;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
@@ -27,8 +27,8 @@ const MAX_LINE: usize = 512;
 const NAMED: usize = 5;
 
 /// The state of all runner managers of an invocation.
-pub(super) struct Board<'a> {
-    progress: &'a Progress,
+pub(super) struct Board {
+    progress: Progress,
     start: Instant,
     managers: Mutex<BTreeMap<String, Line>>,
 }
@@ -58,9 +58,9 @@ enum Key {
     },
 }
 
-impl<'a> Board<'a> {
+impl Board {
     pub(super) fn new<'k>(
-        progress: &'a Progress,
+        progress: Progress,
         start: Instant,
         managers: impl Iterator<Item = &'k String>,
     ) -> Self {
@@ -69,7 +69,7 @@ impl<'a> Board<'a> {
     }
 
     /// A client that reports on `manager` what it reads.
-    pub(super) fn watch<W>(&'a self, manager: &str, wrapper: W) -> Watched<'a, W> {
+    pub(super) fn watch<W>(&self, manager: &str, wrapper: W) -> Watched<'_, W> {
         Watched { board: self, manager: manager.to_owned(), wrapper }
     }
 
@@ -177,7 +177,7 @@ fn describe(snapshot: &Snapshot) -> String {
 
 /// A client of a wrapper that shows what it reads on a board.
 pub(super) struct Watched<'a, W> {
-    board: &'a Board<'a>,
+    board: &'a Board,
     manager: String,
     wrapper: W,
 }
@@ -243,7 +243,7 @@ mod tests {
     async fn each_change_is_reported_once() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys = ["m1".to_owned()];
-        let board = Board::new(&progress, Instant::now(), keys.iter());
+        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
         for seen in [RunnerStatus::Running, RunnerStatus::Running, RunnerStatus::InShutdown] {
             board.read("m1", &status(seen));
         }
@@ -254,7 +254,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn wait_for_a_gap_is_reported_once_and_in_summaries() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(&progress, Instant::now(), ["m1".to_owned()].iter());
+        let board = Board::new(progress.clone(), Instant::now(), ["m1".to_owned()].iter());
         let draining = |signalled, open| {
             let wait = format!("waiting for a gap between job requests, {open} open");
             let waits_for = if signalled { String::new() } else { wait };
@@ -285,7 +285,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn flood_of_changes_is_limited() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(&progress, Instant::now(), ["m1".to_owned()].iter());
+        let board = Board::new(progress.clone(), Instant::now(), ["m1".to_owned()].iter());
         for _ in 0..10_000 {
             for seen in [RunnerStatus::Running, RunnerStatus::InShutdown] {
                 board.read("m1", &status(seen));
@@ -304,7 +304,7 @@ mod tests {
     async fn summary_lists_unfinished_managers() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys: Vec<_> = (1..=8).map(|n| format!("m{n}")).collect();
-        let board = Board::new(&progress, Instant::now(), keys.iter());
+        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
         board
             .during(async {
                 board.read("m2", &status(RunnerStatus::InShutdown));
@@ -327,7 +327,7 @@ mod tests {
         let stop = CancellationToken::new();
         let (progress, lines) = progress(&stop);
         let keys = ["m1".to_owned()];
-        let board = Board::new(&progress, Instant::now(), keys.iter());
+        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
         stop.cancel();
         board.read("m1", &status(RunnerStatus::Running));
         board.finished("m1", "done");

@@ -4,11 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, attribute_map, call,
-    schema::{
-        Action, AttributePath, Diagnostics, DiagnosticsExt, Progress, Schema, Value, object, object_schema,
-        text,
-    },
+    Block, Problem, Problems, attribute_map, call,
+    schema::{AttributePath, Schema, Value, object, object_schema, text},
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -72,11 +69,12 @@ impl WantedLevel {
 }
 
 #[async_trait]
-impl Action for Start {
+impl Block for Start {
     type Config = StartConfig;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(object_schema(
+    fn schema(&self) -> Schema {
+        object_schema(
             0,
             "Starts the runners of a map of runner managers that have exited, and waits until all runners of the map are healthy. \
              Requires grit-wrapper on the hosts.",
@@ -87,21 +85,22 @@ impl Action for Start {
                 retry: object(RetryArgs::attributes("until the timeout")) => "Retries of failed connections.",
                 timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
             },
-        ))
+        )
     }
 
-    async fn validate(&self, diags: &mut Diagnostics, config: StartConfig) -> Option<()> {
-        manager::check_map(&config.runner_managers, diags);
-        enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), diags);
-        RetryArgs::check(&config.retry, diags);
-        InvokeTimeout::check(&config.timeouts, diags);
-        (!diags.has_errors()).then_some(())
+    async fn check(&self, config: StartConfig) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        manager::check_map(&config.runner_managers, &mut problems);
+        enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), &mut problems);
+        RetryArgs::check(&config.retry, &mut problems);
+        InvokeTimeout::check(&config.timeouts, &mut problems);
+        problems.or(())
     }
 
-    async fn invoke(&self, diags: &mut Diagnostics, config: StartConfig, progress: &Progress) -> Option<()> {
+    async fn run(&self, config: StartConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers, diags)?;
-        let known = &*configured(&self.shared, diags)?;
+        let managers = known_managers(&config.runner_managers)?;
+        let known = &*configured(&self.shared)?;
         let policy = &HealthPolicy {
             start,
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
@@ -112,7 +111,7 @@ impl Action for Start {
             start_if_stopped: true,
             retry: known.retry(config.retry.as_ref_option(), None),
         };
-        let (board, stop) = (&Board::new(progress, start, managers.keys()), &call().stop);
+        let (board, stop) = (&Board::new(call().progress, start, managers.keys()), &call().stop);
         let starts = fleet::for_each(managers, |key, manager| async move {
             let client =
                 manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
@@ -121,6 +120,6 @@ impl Action for Start {
             board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
             Ok::<_, Problem>(Vec::new())
         });
-        report(board.during(starts).await, diags)
+        report(board.during(starts).await)
     }
 }

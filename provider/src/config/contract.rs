@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Dynamic, Value};
+use grit_plugin::{
+    Problems,
+    schema::{AttributePath, Dynamic, Value},
+};
 
 use super::manager::RunnerManagerArgs;
 use crate::explain::values;
@@ -22,8 +25,8 @@ pub(crate) struct Contract {
     pub(crate) unused: Vec<AttributePath>,
 }
 
-/// Reads and checks a map of runner managers. Unknown parts stay unknown. `diags` has the errors.
-pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostics) -> Contract {
+/// Reads and checks a map of runner managers. Unknown parts stay unknown. `problems` has the errors.
+pub(crate) fn read(value: &Dynamic, path: &AttributePath, problems: &mut Problems) -> Contract {
     let mut unused = Vec::new();
     let managers = match value {
         Dynamic::Unknown => Value::Unknown,
@@ -31,16 +34,16 @@ pub(crate) fn read(value: &Dynamic, path: &AttributePath, diags: &mut Diagnostic
             entries
                 .iter()
                 .map(|(key, entry)| {
-                    (key.clone(), manager(key, entry, &path.clone().key(key.clone()), &mut unused, diags))
+                    (key.clone(), manager(key, entry, &path.clone().key(key.clone()), &mut unused, problems))
                 })
                 .collect(),
         ),
         Dynamic::Null => {
-            values::null(path).error(path.clone(), diags);
+            problems.add(values::null(path.clone()));
             Value::Null
         }
         other => {
-            values::wrong_type(path, other.kind(), "a map of objects").error(path.clone(), diags);
+            problems.add(values::wrong_type(path.clone(), other.kind(), "a map of objects"));
             Value::Null
         }
     };
@@ -52,24 +55,24 @@ fn manager(
     entry: &Dynamic,
     path: &AttributePath,
     unused: &mut Vec<AttributePath>,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) -> Value<RunnerManagerArgs> {
     let members = match entry {
         Dynamic::Object(members) => members,
         Dynamic::Unknown => return Value::Unknown,
         Dynamic::Null => {
-            values::null(path).error(path.clone(), diags);
+            problems.add(values::null(path.clone()));
             return Value::Null;
         }
         other => {
-            values::wrong_type(path, other.kind(), "an object").error(path.clone(), diags);
+            problems.add(values::wrong_type(path.clone(), other.kind(), "an object"));
             return Value::Null;
         }
     };
     let mut used = BTreeSet::new();
     let mut text = |name: &'static str| {
         used.insert(name);
-        members.get(name).map_or(Value::Null, |value| text(value, path.clone().attribute(name), diags))
+        members.get(name).map_or(Value::Null, |value| text(value, path.clone().attribute(name), problems))
     };
     let mut manager = RunnerManagerArgs {
         instance_name: text("instance_name"),
@@ -89,12 +92,12 @@ fn manager(
     if matches!(&manager.instance_name, Value::Null) || manager.instance_name == Value::Value(String::new()) {
         manager.instance_name = Value::Value(key.to_owned());
     }
-    manager.check(path, diags);
+    manager.check(path, problems);
     Value::Value(manager)
 }
 
 /// A string, or a value that Terraform converts to a string.
-pub(crate) fn text(value: &Dynamic, path: AttributePath, diags: &mut Diagnostics) -> Value<String> {
+pub(crate) fn text(value: &Dynamic, path: AttributePath, problems: &mut Problems) -> Value<String> {
     match value {
         Dynamic::Null => Value::Null,
         Dynamic::Unknown => Value::Unknown,
@@ -102,7 +105,7 @@ pub(crate) fn text(value: &Dynamic, path: AttributePath, diags: &mut Diagnostics
         Dynamic::Bool(bool) => Value::Value(bool.to_string()),
         Dynamic::Number(number) => Value::Value(number.to_string()),
         Dynamic::List(_) | Dynamic::Object(_) => {
-            values::wrong_type(&path, value.kind(), "a string").error(path, diags);
+            problems.add(values::wrong_type(path, value.kind(), "a string"));
             // Not null, which would be a second error about this attribute.
             Value::Unknown
         }
@@ -111,17 +114,19 @@ pub(crate) fn text(value: &Dynamic, path: AttributePath, diags: &mut Diagnostics
 
 #[cfg(test)]
 mod tests {
+    use grit_plugin::Problem;
+
     use super::*;
     use serde_json::json;
 
     fn read_json(value: &serde_json::Value) -> Result<Contract, Vec<String>> {
         let value: Dynamic = serde_json::from_value(value.clone()).unwrap();
-        let mut diags = Diagnostics::default();
-        let contract = read(&value, &AttributePath::new("runner_managers"), &mut diags);
-        if diags.errors.is_empty() {
+        let mut problems = Problems::default();
+        let contract = read(&value, &AttributePath::new("runner_managers"), &mut problems);
+        if problems.is_empty() {
             return Ok(contract);
         }
-        Err(diags.errors.into_iter().map(|error| error.detail.into_owned()).collect())
+        Err(problems.iter().map(Problem::detail).collect())
     }
 
     fn managers(value: &serde_json::Value) -> serde_json::Value {
@@ -192,14 +197,14 @@ mod tests {
         ]));
         let value =
             Dynamic::Object(BTreeMap::from([("a".to_owned(), entry), ("b".to_owned(), Dynamic::Unknown)]));
-        let mut diags = Diagnostics::default();
-        let contract = read(&value, &path, &mut diags);
+        let mut problems = Problems::default();
+        let contract = read(&value, &path, &mut problems);
         let Value::Value(managers) = contract.managers else { panic!("known") };
         assert!(managers["b"].is_unknown());
         let Value::Value(a) = &managers["a"] else { panic!("known") };
         assert!(a.address.is_unknown() && a.instance_name == Value::Value("a".to_owned()));
-        let whole = read(&Dynamic::Unknown, &path, &mut diags);
-        assert_eq!(diags.errors.len(), 0, "{diags:?}");
+        let whole = read(&Dynamic::Unknown, &path, &mut problems);
+        assert_eq!(problems.len(), 0, "{problems:?}");
         assert!(whole.managers.is_unknown());
     }
 }

@@ -3,11 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
-    attribute_map,
-    schema::{
-        AttributePath, Attributes, Diagnostics, Number, Value, number, object, required_text, secret_map,
-        text,
-    },
+    Problems, attribute_map,
+    schema::{AttributePath, Attributes, Number, Value, number, object, required_text, secret_map, text},
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -126,28 +123,27 @@ impl DrainOptions<'_> {
         }
     }
 
-    pub(crate) fn check(&self, diags: &mut Diagnostics) {
-        enum_attribute::check::<Mode>(self.mode, AttributePath::new("mode"), diags);
-        enum_attribute::check::<OnTimeout>(self.on_timeout, AttributePath::new("on_timeout"), diags);
+    pub(crate) fn check(&self, problems: &mut Problems) {
+        enum_attribute::check::<Mode>(self.mode, AttributePath::new("mode"), problems);
+        enum_attribute::check::<OnTimeout>(self.on_timeout, AttributePath::new("on_timeout"), problems);
         enum_attribute::check::<OnUnreachable>(
             self.on_unreachable,
             AttributePath::new("on_unreachable"),
-            diags,
+            problems,
         );
-        enum_attribute::check::<OnLostJobs>(self.on_lost_jobs, AttributePath::new("on_lost_jobs"), diags);
+        enum_attribute::check::<OnLostJobs>(self.on_lost_jobs, AttributePath::new("on_lost_jobs"), problems);
         if let Value::Value(guard) = self.guard {
-            guard.check(&AttributePath::new("guard"), diags);
+            guard.check(&AttributePath::new("guard"), problems);
         }
         if let Value::Value(callback) = self.shutdown_callback {
-            callback.check(&AttributePath::new("shutdown_callback"), diags);
+            callback.check(&AttributePath::new("shutdown_callback"), problems);
         }
         if let Value::Value(reason) = self.reason
             && reason.chars().count() > MAX_REASON
         {
-            let path = AttributePath::new("reason");
-            values::too_long(&path, reason.chars().count(), MAX_REASON).error(path, diags);
+            problems.add(values::too_long(AttributePath::new("reason"), reason.chars().count(), MAX_REASON));
         }
-        RetryArgs::check(self.retry, diags);
+        RetryArgs::check(self.retry, problems);
     }
 }
 
@@ -167,48 +163,46 @@ impl GuardArgs {
         whole(&self.min_healthy).unwrap_or(MIN_HEALTHY)
     }
 
-    fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    fn check(&self, path: &AttributePath, problems: &mut Problems) {
         let at = |name: &'static str| path.clone().attribute(name);
-        manager::check_all(&self.peers, &at("peers"), diags);
-        check_whole(&self.min_healthy, 0..=1_000_000, at("min_healthy"), diags);
+        manager::check_all(&self.peers, &at("peers"), problems);
+        check_whole(&self.min_healthy, 0..=1_000_000, at("min_healthy"), problems);
         if let Value::Value(peers) = &self.peers
             && !self.min_healthy.is_unknown()
             && self.min_healthy() > peers.len()
             && self.min_healthy() <= 1_000_000
         {
             let (path, wanted, there) = (at("min_healthy"), self.min_healthy(), peers.len());
-            values::min_healthy(&path, wanted, MIN_HEALTHY, there).error(path, diags);
+            problems.add(values::min_healthy(path, wanted, MIN_HEALTHY, there));
         }
     }
 }
 
 impl CallbackArgs {
     /// Refuses values that the wrapper would refuse in a request.
-    fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    fn check(&self, path: &AttributePath, problems: &mut Problems) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_set(&self.url, at("url"), diags);
+        check_set(&self.url, at("url"), problems);
         if let Value::Value(url) = &self.url
             && !is_http_url(url)
         {
-            let path = at("url");
-            values::url(&path).error(path, diags);
+            problems.add(values::url(at("url")));
         }
         if let Value::Value(method) = &self.method
             && http::Method::from_bytes(method.as_bytes()).is_err()
         {
-            let path = at("method");
-            values::http_method(&path, method).error(path, diags);
+            problems.add(values::http_method(at("method"), method));
         }
         for (name, value) in self.headers.iter().flatten() {
             let path = at("headers").key(name.clone());
             if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-                values::http_header_name(&path, name).error(path.clone(), diags);
+                problems.add(values::http_header_name(path.clone(), name));
             }
             match value {
                 Value::Value(value) if http::HeaderValue::from_str(value).is_err() => {
-                    values::http_header_value(&path).error(path, diags);
+                    problems.add(values::http_header_value(path));
                 }
-                value => check_set(value, path, diags),
+                value => check_set(value, path, problems),
             }
         }
     }

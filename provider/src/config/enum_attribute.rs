@@ -1,6 +1,9 @@
 //! Attributes with a fixed set of values.
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+use grit_plugin::{
+    Problems,
+    schema::{AttributePath, Value},
+};
 
 use crate::explain::values;
 
@@ -32,10 +35,10 @@ pub(crate) fn member<T: EnumAttribute>(value: &Value<String>) -> T {
 }
 
 /// Rejects a value that is not in the set. Accepts null and unknown.
-pub(crate) fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, problems: &mut Problems) {
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {
-        values::not_one_of(&path, word, &T::choices()).error(path, diags);
+        problems.add(values::not_one_of(path, word, &T::choices()));
     }
 }

@@ -1,8 +1,8 @@
 //! The `gitlab` object of the provider block.
 
 use grit_plugin::{
-    attribute_map,
-    schema::{Attribute, AttributePath, Diagnostics, Value, object, secret, text},
+    Problems, attribute_map,
+    schema::{Attribute, AttributePath, Value, object, secret, text},
 };
 use grit_ssh::Secret;
 use serde::{Deserialize, Serialize};
@@ -52,16 +52,15 @@ impl GitlabArgs {
     }
 
     /// Checks all values that can be checked without a connection. Accepts unknown values.
-    pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub(super) fn check(&self, path: &AttributePath, problems: &mut Problems) {
         for (name, is_valid) in self.validity() {
             if !is_valid {
                 let path = path.clone().attribute(name);
-                match name {
-                    "url" => values::gitlab_url(&path),
-                    "token" => values::gitlab_token(&path),
-                    _ => values::certificate(&path),
-                }
-                .error(path, diags);
+                problems.add(match name {
+                    "url" => values::gitlab_url(path),
+                    "token" => values::gitlab_token(path),
+                    _ => values::certificate(path),
+                });
             }
         }
     }
@@ -140,9 +139,9 @@ mod tests {
     #[test]
     fn invalid_values_are_named_without_their_text() {
         let check = |args: GitlabArgs| {
-            let mut diags = Diagnostics::default();
-            args.check(&AttributePath::new("gitlab"), &mut diags);
-            diags.errors.iter().map(|error| error.detail.clone()).collect::<Vec<_>>()
+            let mut problems = Problems::default();
+            args.check(&AttributePath::new("gitlab"), &mut problems);
+            problems.iter().map(|error| error.detail()).collect::<Vec<_>>()
         };
         for url in [
             "gitlab.example",

@@ -6,10 +6,9 @@ use grit_ssh::{
 use std::collections::BTreeMap;
 
 use grit_plugin::{
-    attribute_map,
+    Problems, attribute_map,
     schema::{
-        Attribute, AttributePath, AttributeType, Attributes, Diagnostics, Value, required, required_text,
-        secret, text,
+        Attribute, AttributePath, AttributeType, Attributes, Value, required, required_text, secret, text,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -69,22 +68,20 @@ impl RunnerManagerArgs {
     }
 
     /// Rejects missing and invalid values. Accepts unknown values.
-    pub fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub fn check(&self, path: &AttributePath, problems: &mut Problems) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_text(&self.instance_name, at("instance_name"), diags);
-        check_address::<HostPort>(&self.address, at("address"), diags);
-        check_address::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), diags);
+        check_text(&self.instance_name, at("instance_name"), problems);
+        check_address::<HostPort>(&self.address, at("address"), problems);
+        check_address::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), problems);
         if let Value::Value(username) = &self.username
             && username.contains(|c: char| c.is_control() || c.is_whitespace())
         {
-            let path = at("username");
-            values::user_name(&path, username).error(path, diags);
+            problems.add(values::user_name(at("username"), username));
         }
         if let Value::Value(pins) = &self.host_key
             && let Err(problem) = check::host_keys(pins)
         {
-            let path = at("host_key");
-            values::host_key(&path, &problem).error(path, diags);
+            problems.add(values::host_key(at("host_key"), &problem));
         }
     }
 
@@ -165,18 +162,18 @@ pub(crate) fn known(managers: &RunnerManagers) -> BTreeMap<String, RunnerManager
     entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
 }
 
-pub(crate) fn check_map(managers: &RunnerManagers, diags: &mut Diagnostics) {
-    check_all(managers, &AttributePath::new("runner_managers"), diags);
+pub(crate) fn check_map(managers: &RunnerManagers, problems: &mut Problems) {
+    check_all(managers, &AttributePath::new("runner_managers"), problems);
 }
 
 /// Checks a required map and its entries.
-pub(crate) fn check_all(managers: &RunnerManagers, path: &AttributePath, diags: &mut Diagnostics) {
-    check_set(managers, path.clone(), diags);
+pub(crate) fn check_all(managers: &RunnerManagers, path: &AttributePath, problems: &mut Problems) {
+    check_set(managers, path.clone(), problems);
     for (key, manager) in managers.iter().flatten() {
         let path = path.clone().key(key.clone());
         match manager {
-            Value::Value(manager) => manager.check(&path, diags),
-            entry => check_set(entry, path, diags),
+            Value::Value(manager) => manager.check(&path, problems),
+            entry => check_set(entry, path, problems),
         }
     }
 }

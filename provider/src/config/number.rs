@@ -2,7 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Number, Value};
+use grit_plugin::{
+    Problems,
+    schema::{AttributePath, Number, Value},
+};
 
 use crate::explain::values;
 
@@ -16,23 +19,25 @@ pub(crate) fn check_whole(
     value: &Value<Number>,
     range: RangeInclusive<i64>,
     path: AttributePath,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) {
     if let Value::Value(number) = value
         && !number.as_i64().is_some_and(|whole| range.contains(&whole))
     {
-        values::number(&path, number, &range).error(path, diags);
+        problems.add(values::number(path, number, &range));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use grit_plugin::Problem;
+
     use super::*;
 
     fn errors(number: Number) -> Vec<String> {
-        let mut diags = Diagnostics::default();
-        check_whole(&Value::Value(number), 1..=10, AttributePath::new("n"), &mut diags);
-        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+        let mut problems = Problems::default();
+        check_whole(&Value::Value(number), 1..=10, AttributePath::new("n"), &mut problems);
+        problems.iter().map(Problem::detail).collect()
     }
 
     #[test]

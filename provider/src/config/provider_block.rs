@@ -4,8 +4,8 @@ use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 use std::fmt;
 
 use grit_plugin::{
-    attribute_map,
-    schema::{AttributePath, Diagnostics, Number, Schema, Value, number, object, object_schema},
+    Problems, attribute_map,
+    schema::{AttributePath, Number, Schema, Value, number, object, object_schema},
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,15 +66,15 @@ impl ProviderArgs {
     }
 
     /// Checks all values that can be checked without a connection.
-    pub(crate) fn check(&self, diags: &mut Diagnostics) {
+    pub(crate) fn check(&self, problems: &mut Problems) {
         if let Value::Value(ssh) = &self.ssh {
-            ssh.check(&AttributePath::new("ssh"), diags);
+            ssh.check(&AttributePath::new("ssh"), problems);
         }
         if let Value::Value(gitlab) = &self.gitlab {
-            gitlab.check(&AttributePath::new("gitlab"), diags);
+            gitlab.check(&AttributePath::new("gitlab"), problems);
         }
-        RetryArgs::check(&self.retry, diags);
-        check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), diags);
+        RetryArgs::check(&self.retry, problems);
+        check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), problems);
     }
 }
 
@@ -88,8 +88,8 @@ pub struct Configured {
 
 impl Configured {
     /// Warns about values of environment variables that a connection cannot use. Reads the files.
-    pub(crate) fn check_variables(&self, diags: &mut Diagnostics) {
-        self.ssh.check_variables(diags);
+    pub(crate) fn check_variables(&self) {
+        self.ssh.check_variables();
     }
 
     /// Opens no connection and reads no file.

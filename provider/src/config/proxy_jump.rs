@@ -6,8 +6,8 @@ use grit_ssh::{
 use std::path::Path;
 
 use grit_plugin::{
-    attribute_map,
-    schema::{AttributePath, Attributes, Diagnostics, Value, required_text, secret, text},
+    Problems, attribute_map,
+    schema::{AttributePath, Attributes, Value, required_text, secret, text},
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,17 +45,17 @@ impl HopArgs {
         }
     }
 
-    pub(super) fn check(&self, path: &AttributePath, home: Option<&Path>, diags: &mut Diagnostics) {
+    pub(super) fn check(&self, path: &AttributePath, home: Option<&Path>, problems: &mut Problems) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_address::<HostPort>(&self.address, at("address"), diags);
+        check_address::<HostPort>(&self.address, at("address"), problems);
         let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
-        check_keys(keys, path, home, diags);
+        check_keys(keys, path, home, problems);
         let of_key = [("certificate_path", &self.certificate_path), ("passphrase", &self.passphrase)];
-        check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
+        check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, problems);
         if let Value::Value(keys) = &self.host_key
             && let Err(problem) = check::host_keys(keys)
         {
-            invalid(at("host_key"), &problem, diags);
+            invalid(at("host_key"), &problem, problems);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    attribute_map,
-    schema::{AttributePath, Attributes, Diagnostics, Number, Value, number, text},
+    Problems, attribute_map,
+    schema::{AttributePath, Attributes, Number, Value, number, text},
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,19 +45,19 @@ impl RetryArgs {
     }
 
     /// Checks the attribute `retry`.
-    pub(crate) fn check(retry: &Value<Self>, diags: &mut Diagnostics) {
+    pub(crate) fn check(retry: &Value<Self>, problems: &mut Problems) {
         let Value::Value(retry) = retry else { return };
         let at = |name: &'static str| AttributePath::new("retry").attribute(name);
-        check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), diags);
-        check_at_least(SHORTEST_DELAY, &retry.min_delay, at("min_delay"), diags);
-        check_at_least(SHORTEST_DELAY, &retry.max_delay, at("max_delay"), diags);
+        check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), problems);
+        check_at_least(SHORTEST_DELAY, &retry.min_delay, at("min_delay"), problems);
+        check_at_least(SHORTEST_DELAY, &retry.max_delay, at("max_delay"), problems);
         if let (Value::Value(min), Value::Value(max)) = (&retry.min_delay, &retry.max_delay)
             && let (Ok(shortest), Ok(longest)) = (duration::parse(min), duration::parse(max))
             && shortest > longest
             // Otherwise it has an error already.
             && longest >= SHORTEST_DELAY.0
         {
-            values::min_delay_exceeds_max_delay(&at("min_delay"), min, max).error(at("min_delay"), diags);
+            problems.add(values::min_delay_exceeds_max_delay(at("min_delay"), min, max));
         }
     }
 
@@ -80,6 +80,8 @@ impl RetryArgs {
 
 #[cfg(test)]
 mod tests {
+    use grit_plugin::Problem;
+
     use super::*;
 
     #[test]
@@ -87,9 +89,9 @@ mod tests {
         let text = |text: &str| if text.is_empty() { Value::Null } else { Value::Value(text.to_owned()) };
         let errors = |min, max| {
             let retry = RetryArgs { min_delay: text(min), max_delay: text(max), ..RetryArgs::default() };
-            let mut diags = Diagnostics::default();
-            RetryArgs::check(&Value::Value(retry), &mut diags);
-            diags.errors.into_iter().map(|error| error.detail.into_owned()).collect::<Vec<_>>()
+            let mut problems = Problems::default();
+            RetryArgs::check(&Value::Value(retry), &mut problems);
+            problems.iter().map(Problem::detail).collect::<Vec<_>>()
         };
         for (min, max) in [("10s", "10s"), ("1s", "1m"), ("20s", ""), ("", "1s")] {
             assert_eq!(errors(min, max), [""; 0], "{min} {max}");

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+use grit_plugin::{
+    Problems,
+    schema::{AttributePath, Value},
+};
 
 use super::{manager::RunnerManagerArgs, text::set};
 use crate::explain::values;
@@ -14,7 +17,7 @@ pub(crate) fn refuse<'a>(
     managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
     path: &AttributePath,
     identity: impl Fn(&RunnerManagerArgs) -> Option<String>,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) {
     let mut seen = BTreeMap::new();
     for (key, manager) in managers {
@@ -25,7 +28,7 @@ pub(crate) fn refuse<'a>(
             let what = identity.0;
             if let Some(other) = seen.insert(identity, key) {
                 let at = path.clone().key(key.clone());
-                values::same_manager(&at, &path.clone().key(other.clone()), what).error(at, diags);
+                problems.add(values::same_manager(at, &path.clone().key(other.clone()), what));
             }
         }
     }
@@ -33,6 +36,7 @@ pub(crate) fn refuse<'a>(
 
 #[cfg(test)]
 mod tests {
+    use grit_plugin::Problem;
     use serde_json::{Value as Json, json};
 
     use super::*;
@@ -64,9 +68,9 @@ mod tests {
     /// The errors with these values of `ssh` in the provider block.
     fn errors(ssh: &Json, managers: &BTreeMap<String, Value<RunnerManagerArgs>>) -> Vec<String> {
         let known = configured(ssh);
-        let (path, mut diags) = (AttributePath::new("runner_managers"), Diagnostics::default());
-        refuse(managers.iter(), &path, |manager| manager.identity(known.selectors()), &mut diags);
-        diags.errors.into_iter().map(|error| error.detail.into_owned()).collect()
+        let (path, mut problems) = (AttributePath::new("runner_managers"), Problems::default());
+        refuse(managers.iter(), &path, |manager| manager.identity(known.selectors()), &mut problems);
+        problems.iter().map(Problem::detail).collect()
     }
 
     #[test]

@@ -10,10 +10,10 @@ use grit_ssh::{
 use std::{path::PathBuf, time::Duration};
 
 use grit_plugin::{
-    attribute_map,
+    Problems, attribute_map, call,
     schema::{
-        Attribute as SchemaAttribute, AttributePath, AttributeType, Diagnostics, Value, boolean, object,
-        optional, secret, text, texts,
+        Attribute as SchemaAttribute, AttributePath, AttributeType, Value, boolean, object, optional, secret,
+        text, texts,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -113,11 +113,11 @@ impl SshArgs {
     }
 
     /// Checks all values that can be checked without a connection. Reads the files.
-    pub(super) fn check(&self, path: &AttributePath, diags: &mut Diagnostics) {
+    pub(super) fn check(&self, path: &AttributePath, problems: &mut Problems) {
         let at = |name: &'static str| path.clone().attribute(name);
-        check_at_least(SHORTEST_CONNECT, &self.connect_timeout, at("connect_timeout"), diags);
-        check_at_least(SHORTEST_DELAY, &self.call_timeout, at("call_timeout"), diags);
-        check_at_least(SHORTEST_DELAY, &self.keepalive_interval, at("keepalive_interval"), diags);
+        check_at_least(SHORTEST_CONNECT, &self.connect_timeout, at("connect_timeout"), problems);
+        check_at_least(SHORTEST_DELAY, &self.call_timeout, at("call_timeout"), problems);
+        check_at_least(SHORTEST_DELAY, &self.keepalive_interval, at("keepalive_interval"), problems);
         let strategies = [
             ("proxy_jump", self.proxy_jump.is_value()),
             ("proxy_command", self.proxy_command.is_value()),
@@ -126,7 +126,7 @@ impl SshArgs {
         let mut chosen = strategies.into_iter().filter_map(|(name, is_set)| is_set.then_some(name));
         if let Some(first) = chosen.next() {
             for other in chosen {
-                values::conflicting_methods(first, other).error(at(other), diags);
+                problems.add(values::conflicting_methods(first, other).at(at(other)));
             }
         }
         for (name, list) in [
@@ -135,31 +135,31 @@ impl SshArgs {
             ("proxy_command", &self.proxy_command),
             ("ssh_command", &self.ssh_command),
         ] {
-            check_elements(list, &at(name), diags);
+            check_elements(list, &at(name), problems);
         }
-        check_elements(&self.proxy_jump, &at("proxy_jump"), diags);
+        check_elements(&self.proxy_jump, &at("proxy_jump"), problems);
         for (index, hop) in (0i64..).zip(self.proxy_jump.iter().flatten()) {
             if let Value::Value(hop) = hop {
-                hop.check(&at("proxy_jump").index(index), self.home.as_deref(), diags);
+                hop.check(&at("proxy_jump").index(index), self.home.as_deref(), problems);
             }
         }
         let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
-        check_keys(keys, path, self.home.as_deref(), diags);
+        check_keys(keys, path, self.home.as_deref(), problems);
         // Without an agent, both belong to `ssh_key_pem` of the runner managers. Jump hosts also use the passphrase.
         if self.agent.is_value() {
             let of_key = [("certificate_path", &self.certificate_path)];
-            check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, diags);
+            check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, problems);
         }
         for (name, list) in [("proxy_command", &self.proxy_command), ("ssh_command", &self.ssh_command)] {
             let Value::Value(arguments) = list else { continue };
             let arguments = command(arguments);
             let element = |index: usize| at(name).index(i64::try_from(index).unwrap_or(i64::MAX));
             if let Err((argument, problem)) = check::command(&arguments) {
-                invalid(argument.map_or_else(|| at(name), element), &problem, diags);
+                invalid(argument.map_or_else(|| at(name), element), &problem, problems);
             }
             // Another program may use them for something else.
             for (index, problem) in check::openssh_tokens(&arguments) {
-                values::ssh_option(&element(index), &problem).warning(element(index), diags);
+                call().warn(values::ssh_option(element(index), &problem));
             }
         }
         type Check = fn(&str) -> Result<(), String>;
@@ -171,21 +171,21 @@ impl SshArgs {
                 if let Value::Value(text) = element
                     && let Err(problem) = check(text)
                 {
-                    invalid(at(name).index(index), &problem, diags);
+                    invalid(at(name).index(index), &problem, problems);
                 }
             }
         }
         if let Some(text) = set(&self.known_hosts)
             && let Err(problem) = check::known_hosts(text.as_bytes())
         {
-            invalid(at("known_hosts"), &problem, diags);
+            invalid(at("known_hosts"), &problem, problems);
         }
         let home = self.home.as_deref();
-        check_file(&self.known_hosts_path, at("known_hosts_path"), home, check::known_hosts_file, diags);
+        check_file(&self.known_hosts_path, at("known_hosts_path"), home, check::known_hosts_file);
     }
 
     /// Warns about the values of environment variables that a connection cannot use. Reads the files.
-    pub(super) fn check_variables(&self, diags: &mut Diagnostics) {
+    pub(super) fn check_variables(&self) {
         for name in &self.variables {
             let text = |value: &Value<String>| set(value).unwrap_or_default();
             let path = |value| self.path(value).unwrap_or_default();
@@ -199,8 +199,7 @@ impl SshArgs {
                 _ => check::short_text(&text(&self.passphrase)),
             };
             if let Err(problem) = checked {
-                values::ssh_variable(Attribute::Variable(name), &problem)
-                    .warning(AttributePath::root(), diags);
+                call().warn(values::ssh_variable(Attribute::Variable(name), &problem));
             }
         }
     }

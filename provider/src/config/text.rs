@@ -5,7 +5,10 @@
 use grit_ssh::AddressError;
 use std::str::FromStr;
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+use grit_plugin::{
+    Problems,
+    schema::{AttributePath, Value},
+};
 
 use crate::explain::values;
 
@@ -21,31 +24,31 @@ pub(crate) fn set(value: &Value<String>) -> Option<String> {
 pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     value: &Value<String>,
     path: AttributePath,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) {
     match value {
         Value::Value(text) => {
             if let Err(error) = text.parse::<T>() {
-                values::address(&path, error).error(path, diags);
+                problems.add(values::address(path, error));
             }
         }
-        value => check_set(value, path, diags),
+        value => check_set(value, path, problems),
     }
 }
 
 /// Rejects null. Accepts unknown.
-pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, problems: &mut Problems) {
     if value.is_null() {
-        values::null(&path).error(path, diags);
+        problems.add(values::null(path));
     }
 }
 
 /// Rejects null and empty strings. Accepts unknown.
-pub(crate) fn check_text(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check_text(value: &Value<String>, path: AttributePath, problems: &mut Problems) {
     match value {
         Value::Value(text) if text.trim().is_empty() => {
-            values::empty(&path, text).error(path, diags);
+            problems.add(values::empty(path, text));
         }
-        value => check_set(value, path, diags),
+        value => check_set(value, path, problems),
     }
 }

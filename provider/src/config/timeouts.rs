@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    attribute_map,
-    schema::{AttributePath, Attributes, Diagnostics, Value, text},
+    Problems, attribute_map,
+    schema::{AttributePath, Attributes, Value, text},
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,10 +32,10 @@ macro_rules! timeouts {
             )+
 
             /// Checks the attribute `timeouts`.
-            pub(crate) fn check(timeouts: &Value<Self>, diags: &mut Diagnostics) {
+            pub(crate) fn check(timeouts: &Value<Self>, problems: &mut Problems) {
                 let Value::Value(timeouts) = timeouts else { return };
                 let path = AttributePath::new("timeouts");
-                $(check_at_least(SHORTEST_TIMEOUT, &timeouts.$operation, path.clone().attribute(stringify!($operation)), diags);)+
+                $(check_at_least(SHORTEST_TIMEOUT, &timeouts.$operation, path.clone().attribute(stringify!($operation)), problems);)+
             }
         }
     };
@@ -79,13 +79,13 @@ pub(super) fn check_at_least(
     (least, text_of_least): (Duration, &str),
     value: &Value<String>,
     path: AttributePath,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) {
-    check_duration(value, path.clone(), diags);
+    check_duration(value, path.clone(), problems);
     if let Value::Value(text) = value
         && duration::parse(text).is_ok_and(|time| time < least)
     {
-        values::duration_too_short(&path, text, text_of_least).error(path, diags);
+        problems.add(values::duration_too_short(path, text, text_of_least));
     }
 }
 
@@ -97,11 +97,11 @@ pub(crate) fn duration_or(value: &Value<String>, default: Duration) -> Duration 
 /// Rejects invalid durations. Accepts null and unknown.
 ///
 /// The text contains the attribute, because Terraform points at the outer object of a nested attribute.
-pub(crate) fn check_duration(value: &Value<String>, path: AttributePath, diags: &mut Diagnostics) {
+pub(crate) fn check_duration(value: &Value<String>, path: AttributePath, problems: &mut Problems) {
     if let Value::Value(text) = value
         && let Err(error) = duration::parse(text)
     {
         let named = format!("`{path}`: {text:?}");
-        values::duration(&named, error, duration::ACCEPTED).error(path, diags);
+        problems.add(values::duration(&named, error, duration::ACCEPTED).at(path));
     }
 }

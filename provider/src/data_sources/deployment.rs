@@ -4,8 +4,8 @@ mod state;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    call,
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Dynamic, Schema},
+    Block, Problems, call,
+    schema::{AttributePath, Dynamic, Schema},
 };
 use tokio::time::Instant;
 
@@ -20,54 +20,43 @@ use state::DeploymentState;
 pub struct Deployment;
 
 #[async_trait]
-impl DataSource for Deployment {
-    type State<'a> = DeploymentState;
+impl Block for Deployment {
+    type Config = DeploymentState;
+    type Output = DeploymentState;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(state::schema())
+    fn schema(&self) -> Schema {
+        state::schema()
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: DeploymentState) -> Option<()> {
-        config.check(diags);
-        (!diags.has_errors()).then_some(())
+    async fn check(&self, config: DeploymentState) -> Result<(), Problems> {
+        config.check().map(|_| ())
     }
 
-    async fn read<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut config: DeploymentState,
-    ) -> Option<DeploymentState> {
+    async fn run(&self, mut config: DeploymentState) -> Result<DeploymentState, Problems> {
         let start = Instant::now();
-        let source = config.check(diags);
-        if diags.has_errors() {
-            return None;
-        }
-        let source = source?;
+        // Terraform reads a data source when all its values are known.
+        let Some(source) = config.check()? else { return Err(Problems::default()) };
         let path = AttributePath::new(source.attribute());
         let limits = Limits { stop: call().stop, timeout: config.timeout(), start };
         let value = match deployment::read(source.clone(), &limits).await {
             Ok(value) => value,
             Err(ReadError::Format(FormatError::NoOutput(others))) if config.allows_missing() => {
-                explain::missing_output(&source, &others).warning(path.clone(), diags);
+                call().warn(explain::missing_output(&source, &others).at(path.clone()));
                 Dynamic::Object(std::collections::BTreeMap::new())
             }
             Err(error) => {
-                explain::not_read(&source, &error).error(path, diags);
-                return None;
+                return Err(explain::not_read(&source, &error).at(path).into());
             }
         };
-        let mut problems = Diagnostics::default();
+        let mut problems = Problems::default();
         let contract = contract::read(&value, &AttributePath::new(OUTPUT), &mut problems);
         // Also beside errors: a misspelled name can be the cause of one.
         if !contract.unused.is_empty() {
-            values::unused_attributes(&contract.unused).warning(path.clone(), diags);
+            call().warn(values::unused_attributes(&contract.unused).at(path.clone()));
         }
-        if problems.has_errors() {
-            explain::invalid_managers(&source, problems, &path, diags);
-            return None;
-        }
+        explain::invalid_managers(&source, problems, &path).or(())?;
         config.runner_managers = contract.managers;
-        Some(config)
+        Ok(config)
     }
 }
 

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    call,
-    schema::{AttributePath, DataSource, Diagnostics, DiagnosticsExt, Schema, Value},
+    Block, Problems, call,
+    schema::{Schema, Value},
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -35,45 +35,38 @@ pub struct RunnerStatus {
 }
 
 #[async_trait]
-impl DataSource for RunnerStatus {
-    type State<'a> = StatusState;
+impl Block for RunnerStatus {
+    type Config = StatusState;
+    type Output = StatusState;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(state::schema())
+    fn schema(&self) -> Schema {
+        state::schema()
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: StatusState) -> Option<()> {
-        config.check(diags);
-        (!diags.has_errors()).then_some(())
+    async fn check(&self, config: StatusState) -> Result<(), Problems> {
+        config.check()
     }
 
-    async fn read<'a>(&self, diags: &mut Diagnostics, mut config: StatusState) -> Option<StatusState> {
+    async fn run(&self, mut config: StatusState) -> Result<StatusState, Problems> {
         let start = Instant::now();
-        config.check(diags);
-        if diags.has_errors() {
-            return None;
-        }
+        config.check()?;
         let managers = manager::known(&config.runner_managers);
         if managers.is_empty() {
             config.managers = Value::Value(Default::default());
-            return Some(config);
+            return Ok(config);
         }
         if matches!(self.shared.configuration(), ConfigurationState::Unknown) {
             // The response to a read must not contain unknown values. Released versions of Terraform do not allow deferred responses.
-            protocol::not_configured_at_read().error(AttributePath::root(), diags);
-            return None;
+            return Err(protocol::not_configured_at_read().into());
         }
-        let known = configured(&self.shared, diags)?;
+        let known = configured(&self.shared)?;
         let stop = call().stop;
         tokio::select! {
             biased;
-            () = stop.cancelled() => {
-                health::status_interrupted().error(AttributePath::root(), diags);
-                None
-            }
+            () = stop.cancelled() => Err(health::status_interrupted().into()),
             managers = read_all(&known, managers, start, config.timeout()) => {
                 config.managers = Value::Value(managers);
-                Some(config)
+                Ok(config)
             }
         }
     }

@@ -3,10 +3,7 @@
 use grit_ssh::user_files::shown;
 use std::path::Path;
 
-use grit_plugin::{
-    Problem,
-    schema::{AttributePath, Diagnostic, Diagnostics},
-};
+use grit_plugin::{Problem, Problems, schema::AttributePath};
 
 use super::code::Code;
 use crate::{
@@ -41,17 +38,14 @@ pub(crate) fn not_read(source: &Source, error: &ReadError) -> Problem {
 }
 
 /// The problems of a map that was read, each as an error about the attribute that names its source.
-pub(crate) fn invalid_managers(
-    source: &Source,
-    problems: Diagnostics,
-    path: &AttributePath,
-    diags: &mut Diagnostics,
-) {
+pub(crate) fn invalid_managers(source: &Source, problems: Problems, path: &AttributePath) -> Problems {
     let name = name(source);
-    for problem in problems.errors {
-        let detail = format!("Deployment in {name}: {}", problem.detail);
-        diags.errors.push(Diagnostic { detail: detail.into(), attribute: path.clone(), ..problem });
-    }
+    let named = |problem: Problem| Problem {
+        happened: format!("Deployment in {name}: {}", problem.happened),
+        path: path.clone(),
+        ..problem
+    };
+    problems.into_iter().map(named).collect()
 }
 
 /// The source in a sentence. A text is not shown.

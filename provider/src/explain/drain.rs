@@ -8,10 +8,7 @@ mod successor;
 
 use std::time::Duration;
 
-use grit_plugin::{
-    Problem,
-    schema::{Diagnostic, Diagnostics, DiagnosticsExt},
-};
+use grit_plugin::Problem;
 
 pub(crate) use self::{
     subject::{AssumeSetting, Subject},
@@ -369,26 +366,16 @@ pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Problem {
     )
 }
 
-/// Warns that a create stores a value although `error` was found.
-pub(crate) fn stored_anyway(error: Diagnostic, diags: &mut Diagnostics) {
-    let code = Code::InvalidConfig;
-    let text = error.detail.strip_suffix(&format!("\n\nCode: {code}")).unwrap_or(&error.detail);
-    let detail = format!(
-        "{text}\n\nThe drain resource is stored with this invalid value: if the create failed, Terraform could destroy an old instance before its \
-         drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager.\n\nCode: {code}"
-    );
-    diags.warn_at(error.attribute, error.summary, detail);
-}
-
-pub(crate) fn moved_not_supported(from: &str) -> Problem {
-    Problem::new(
-        Code::Refused,
-        "Unsupported `moved` source",
-        format!(
-            "A grit_runner_drain can be moved from `terraform_data` or `null_resource`, not from `{from}`."
-        ),
-        "Remove the `moved` block. Terraform then creates the resource, which has no side effects.",
-    )
+/// Warns that a create stores a value although `problem` was found.
+pub(crate) fn stored_anyway(problem: Problem) -> Problem {
+    let text = problem.text();
+    Problem {
+        happened: text,
+        next_step: "The drain resource is stored with this invalid value: if the create failed, Terraform could destroy an old instance before its \
+                    drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager."
+            .to_owned(),
+        ..problem
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,12 @@
 //! Texts for errors of provider functions. Terraform writes the names of the function and the parameter before them.
 
-use grit_plugin::{
-    Problem,
-    schema::{AttributePath, Diagnostics, FunctionError},
-};
+use grit_plugin::{FunctionError, Problem, Problems, schema::AttributePath};
 
 use super::code::Code;
 
 /// All problems of one argument.
-pub(crate) fn invalid_argument(index: usize, problems: &Diagnostics) -> FunctionError {
-    let problem = |detail: &str| match detail.rsplit_once("\n\nCode: ") {
-        Some((text, _)) => text.to_owned(),
-        None => detail.to_owned(),
-    };
-    let problems: Vec<_> = problems.errors.iter().map(|error| problem(&error.detail)).collect();
+pub(crate) fn invalid_argument(index: usize, problems: &Problems) -> FunctionError {
+    let problems: Vec<_> = problems.iter().map(Problem::text).collect();
     let text = match problems.as_slice() {
         [one] => one.clone(),
         several => several.iter().map(|problem| format!("\n- {problem}")).collect(),

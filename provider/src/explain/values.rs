@@ -11,54 +11,59 @@ fn invalid(summary: &str, happened: String) -> Problem {
     Problem::new(Code::InvalidConfig, summary, happened, "")
 }
 
-pub(crate) fn null(path: &AttributePath) -> Problem {
-    invalid("Required attribute is null", format!("`{path}` is required and must not be null."))
+pub(crate) fn null(path: AttributePath) -> Problem {
+    invalid("Required attribute is null", format!("`{path}` is required and must not be null.")).at(path)
 }
 
-pub(crate) fn empty(path: &AttributePath, text: &str) -> Problem {
+pub(crate) fn empty(path: AttributePath, text: &str) -> Problem {
     invalid(
         "Required attribute is empty",
         format!("`{path}` is {text:?}; it is required and must not be empty."),
     )
+    .at(path)
 }
 
-pub(crate) fn too_long(path: &AttributePath, length: usize, limit: usize) -> Problem {
+pub(crate) fn too_long(path: AttributePath, length: usize, limit: usize) -> Problem {
     invalid("Invalid value", format!("`{path}` has {length} characters; at most {limit} are accepted."))
+        .at(path)
 }
 
-pub(crate) fn null_element(path: &AttributePath) -> Problem {
-    invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value."))
+pub(crate) fn null_element(path: AttributePath) -> Problem {
+    invalid("Element is null", format!("`{path}` is null. Remove the element, or set a value.")).at(path)
 }
 
 /// `found`, `wanted`: types in the words of Terraform's users.
-pub(crate) fn wrong_type(path: &AttributePath, found: &str, wanted: &str) -> Problem {
-    invalid("Wrong type", format!("`{path}` is {found}; it must be {wanted}."))
+pub(crate) fn wrong_type(path: AttributePath, found: &str, wanted: &str) -> Problem {
+    invalid("Wrong type", format!("`{path}` is {found}; it must be {wanted}.")).at(path)
 }
 
 /// The value is not shown: the URL may contain a password.
-pub(crate) fn gitlab_url(path: &AttributePath) -> Problem {
+pub(crate) fn gitlab_url(path: AttributePath) -> Problem {
     invalid(
         "Invalid URL",
         format!(
             "`{path}` must be an `https` or `http` URL of a GitLab instance, without user, query and fragment."
         ),
     )
+    .at(path)
 }
 
-pub(crate) fn gitlab_token(path: &AttributePath) -> Problem {
+pub(crate) fn gitlab_token(path: AttributePath) -> Problem {
     invalid(
         "Invalid token",
         format!("`{path}` contains a character that no access token has, such as a line break."),
     )
+    .at(path)
 }
 
-pub(crate) fn certificate(path: &AttributePath) -> Problem {
+pub(crate) fn certificate(path: AttributePath) -> Problem {
     invalid(
         "Invalid certificate",
         format!(
             "`{path}` must contain certificates in PEM format (`-----BEGIN CERTIFICATE-----`), for example by `file(\"ca.pem\")`."
         ),
     )
+    .at(path)
 }
 
 /// Warns about attributes of runner managers that nothing reads.
@@ -76,13 +81,14 @@ pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Problem {
 }
 
 /// Two keys of one runner manager. `what`: the attributes that are equal.
-pub(crate) fn same_manager(path: &AttributePath, other: &AttributePath, what: &str) -> Problem {
+pub(crate) fn same_manager(path: AttributePath, other: &AttributePath, what: &str) -> Problem {
     invalid(
         "Runner manager has two keys",
         format!(
             "`{path}` and `{other}` have the same {what}: each runner manager must be in the map only once."
         ),
     )
+    .at(path)
 }
 
 /// `set`: the names that are set. `choices`: all names.
@@ -96,54 +102,58 @@ pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Problem {
     invalid("Exactly one source is required", happened)
 }
 
-pub(crate) fn only_with(path: &AttributePath, other: &str) -> Problem {
+pub(crate) fn only_with(path: AttributePath, other: &str) -> Problem {
     invalid(
         "Attribute has no effect",
         format!("`{path}` is set without `{other}`. Remove it, or set `{other}`."),
     )
+    .at(path)
 }
 
 /// An attribute of a private key, in an object without one.
-pub(crate) fn without_private_key(path: &AttributePath) -> Problem {
+pub(crate) fn without_private_key(path: AttributePath) -> Problem {
     invalid(
         "Attribute has no effect",
         format!(
             "`{path}` is set, but neither `private_key` nor `private_key_path` is set beside it. Remove it, or set one of them."
         ),
     )
+    .at(path)
 }
 
 /// `choices`: the accepted values.
-pub(crate) fn not_one_of(path: &AttributePath, text: &str, choices: &str) -> Problem {
-    invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}."))
+pub(crate) fn not_one_of(path: AttributePath, text: &str, choices: &str) -> Problem {
+    invalid("Invalid value", format!("`{path}` is {text:?}; it must be {choices}.")).at(path)
 }
 
-pub(crate) fn number(path: &AttributePath, number: impl Display, range: &RangeInclusive<i64>) -> Problem {
+pub(crate) fn number(path: AttributePath, number: impl Display, range: &RangeInclusive<i64>) -> Problem {
     let (least, most) = (range.start(), range.end());
     invalid(
         "Invalid number",
         format!("`{path}` is {number}; it must be a whole number from {least} to {most}."),
     )
+    .at(path)
 }
 
 /// `problem` contains what is accepted.
-pub(crate) fn address(path: &AttributePath, problem: impl Display) -> Problem {
-    invalid("Invalid address", format!("`{path}`: {problem}."))
+pub(crate) fn address(path: AttributePath, problem: impl Display) -> Problem {
+    invalid("Invalid address", format!("`{path}`: {problem}.")).at(path)
 }
 
-pub(crate) fn host_key(path: &AttributePath, problem: &str) -> Problem {
-    invalid("Invalid host key", format!("`{path}`: {problem}."))
+pub(crate) fn host_key(path: AttributePath, problem: &str) -> Problem {
+    invalid("Invalid host key", format!("`{path}`: {problem}.")).at(path)
 }
 
-pub(crate) fn user_name(path: &AttributePath, text: &str) -> Problem {
+pub(crate) fn user_name(path: AttributePath, text: &str) -> Problem {
     invalid(
         "Invalid user name",
         format!("`{path}` is {text:?}; it must not contain white space or control characters."),
     )
+    .at(path)
 }
 
-pub(crate) fn ssh_option(path: &AttributePath, problem: &str) -> Problem {
-    invalid("Invalid SSH option", format!("`{path}`: {problem}."))
+pub(crate) fn ssh_option(path: AttributePath, problem: &str) -> Problem {
+    invalid("Invalid SSH option", format!("`{path}`: {problem}.")).at(path)
 }
 
 /// Warns: only a connection needs the value. `variable`: its name.
@@ -157,20 +167,22 @@ pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Problem {
 }
 
 /// Warns: only a connection needs the file, and a plan opens no connection.
-pub(crate) fn ssh_file(path: &AttributePath, problem: &str) -> Problem {
+pub(crate) fn ssh_file(path: AttributePath, problem: &str) -> Problem {
     Problem::new(
         Code::InvalidConfig,
         "SSH file cannot be used",
         format!("`{path}`: {problem}."),
         "Correct the path or the file: connections that need this file will fail.",
     )
+    .at(path)
 }
 
-pub(crate) fn conflicting_keys(path: &AttributePath) -> Problem {
+pub(crate) fn conflicting_keys(path: AttributePath) -> Problem {
     invalid(
         "Conflicting private keys",
         format!("Set only one of `{path}.private_key` and `{path}.private_key_path`."),
     )
+    .at(path)
 }
 
 pub(crate) fn conflicting_methods(first: &str, other: &str) -> Problem {
@@ -194,13 +206,13 @@ pub(crate) fn duration(named: &str, error: impl Display, accepted: &str) -> Prob
     invalid("Invalid duration", format!("{named} is not a valid duration: {error}. Accepted: {accepted}."))
 }
 
-pub(crate) fn duration_too_short(path: &AttributePath, text: &str, least: &str) -> Problem {
-    invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}."))
+pub(crate) fn duration_too_short(path: AttributePath, text: &str, least: &str) -> Problem {
+    invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}.")).at(path)
 }
 
 /// `min` and `max`: the values of the attributes.
-pub(crate) fn min_delay_exceeds_max_delay(path: &AttributePath, min: &str, max: &str) -> Problem {
-    invalid("Invalid value", format!("`{path}` is {min:?}; it must not exceed `max_delay` ({max})."))
+pub(crate) fn min_delay_exceeds_max_delay(path: AttributePath, min: &str, max: &str) -> Problem {
+    invalid("Invalid value", format!("`{path}` is {min:?}; it must not exceed `max_delay` ({max}).")).at(path)
 }
 
 /// `attribute`: the attribute of `timeouts` with the limit.
@@ -215,39 +227,42 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
     )
 }
 
-pub(crate) fn min_healthy(path: &AttributePath, number: usize, default: usize, peers: usize) -> Problem {
+pub(crate) fn min_healthy(path: AttributePath, number: usize, default: usize, peers: usize) -> Problem {
     invalid(
         "Invalid number of healthy peers",
         format!(
             "`{path}` is {number} (default {default}), but `peers` has {peers} entries. It must not exceed the number of peers."
         ),
     )
+    .at(path)
 }
 
 /// The text does not contain the URL, which may contain a token.
-pub(crate) fn url(path: &AttributePath) -> Problem {
+pub(crate) fn url(path: AttributePath) -> Problem {
     invalid(
         "Invalid URL",
         format!(
             "`{path}` must be a URL such as `http://host/path` or `https://host/path`, without white space."
         ),
     )
+    .at(path)
 }
 
-pub(crate) fn http_method(path: &AttributePath, text: &str) -> Problem {
-    invalid("Invalid HTTP method", format!("`{path}` is {text:?}; it must be an HTTP method."))
+pub(crate) fn http_method(path: AttributePath, text: &str) -> Problem {
+    invalid("Invalid HTTP method", format!("`{path}` is {text:?}; it must be an HTTP method.")).at(path)
 }
 
-pub(crate) fn http_header_name(path: &AttributePath, name: &str) -> Problem {
-    invalid("Invalid HTTP header", format!("`{path}`: {name:?} is not a valid HTTP header name."))
+pub(crate) fn http_header_name(path: AttributePath, name: &str) -> Problem {
+    invalid("Invalid HTTP header", format!("`{path}`: {name:?} is not a valid HTTP header name.")).at(path)
 }
 
 /// The text does not contain the value, which may be a token.
-pub(crate) fn http_header_value(path: &AttributePath) -> Problem {
+pub(crate) fn http_header_value(path: AttributePath) -> Problem {
     invalid(
         "Invalid HTTP header",
         format!("`{path}` contains characters that are not allowed in an HTTP header."),
     )
+    .at(path)
 }
 
 /// `min_jobs` is set, but the level does not wait for jobs.

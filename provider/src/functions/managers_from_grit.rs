@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use grit_plugin::schema::{
-    AnyValue, AttributePath, AttributePathStep, AttributeType, Diagnostics, Dynamic, Function, FunctionError,
-    FunctionSchema, Parameter, Value,
+use grit_plugin::{
+    Function, FunctionError, Problems,
+    schema::{
+        AnyValue, AttributePath, AttributePathStep, AttributeType, Dynamic, FunctionSchema, Parameter, Value,
+    },
 };
 
 use super::runner_managers;
@@ -77,19 +79,19 @@ impl Function for ManagersFromGrit {
         let mut managers = Managers::new();
         let mut keys_are_known = true;
         for (index, argument) in arguments.iter().enumerate() {
-            let mut diags = Diagnostics::default();
-            for (key, manager) in of_argument(&Dynamic::from(argument), &mut diags) {
+            let mut problems = Problems::default();
+            for (key, manager) in of_argument(&Dynamic::from(argument), &mut problems) {
                 let Value::Value(key) = key else {
                     keys_are_known = false;
                     continue;
                 };
                 if managers.contains_key(&key) {
-                    functions::same_key(&key).error(AttributePath::root(), &mut diags);
+                    problems.add(functions::same_key(&key));
                 }
                 managers.insert(key, manager);
             }
-            if !diags.errors.is_empty() {
-                return Err(functions::invalid_argument(index, &diags));
+            if !problems.is_empty() {
+                return Err(functions::invalid_argument(index, &problems));
             }
         }
         Ok(if keys_are_known { Value::Value(managers) } else { Value::Unknown })
@@ -99,25 +101,26 @@ impl Function for ManagersFromGrit {
 type Entry = (Value<String>, Value<RunnerManagerArgs>);
 
 /// The runner managers of one argument.
-fn of_argument(argument: &Dynamic, diags: &mut Diagnostics) -> Vec<Entry> {
+fn of_argument(argument: &Dynamic, problems: &mut Problems) -> Vec<Entry> {
     let root = AttributePath::root();
     match argument {
         Dynamic::Unknown => vec![(Value::Unknown, Value::Unknown)],
-        Dynamic::Object(outputs) if module(outputs).is_some() => of_module(None, argument, &root, diags),
+        Dynamic::Object(outputs) if module(outputs).is_some() => of_module(None, argument, &root, problems),
         Dynamic::Object(modules) => modules
             .iter()
             .flat_map(|(key, outputs)| {
-                of_module(Some(key), outputs, &step(AttributePathStep::Key(key.clone().into())), diags)
+                of_module(Some(key), outputs, &step(AttributePathStep::Key(key.clone().into())), problems)
             })
             .collect(),
         Dynamic::List(modules) => (0_i64..)
             .zip(modules)
             .flat_map(|(index, outputs)| {
-                of_module(None, outputs, &step(AttributePathStep::Index(index)), diags)
+                of_module(None, outputs, &step(AttributePathStep::Index(index)), problems)
             })
             .collect(),
         other => {
-            functions::not_a_module(&root, &format!("the argument is {}", other.kind())).error(root, diags);
+            problems
+                .add(functions::not_a_module(&root, &format!("the argument is {}", other.kind())).at(root));
             Vec::new()
         }
     }
@@ -136,7 +139,7 @@ fn of_module(
     key: Option<&String>,
     outputs: &Dynamic,
     path: &AttributePath,
-    diags: &mut Diagnostics,
+    problems: &mut Problems,
 ) -> Vec<Entry> {
     let outputs = match outputs {
         Dynamic::Object(outputs) => outputs,
@@ -145,21 +148,23 @@ fn of_module(
             return vec![(key, Value::Unknown)];
         }
         other => {
-            functions::not_a_module(path, &format!("it is {}", other.kind())).error(path.clone(), diags);
+            problems.add(functions::not_a_module(path, &format!("it is {}", other.kind())).at(path.clone()));
             return Vec::new();
         }
     };
     let Some(module) = module(outputs) else {
         let names: Vec<_> = outputs.keys().map(|name| format!("`{name}`")).collect();
         let found = format!("it has the attributes {}", names.join(", "));
-        functions::not_a_module(path, if names.is_empty() { "it is empty" } else { &found })
-            .error(path.clone(), diags);
+        problems.add(
+            functions::not_a_module(path, if names.is_empty() { "it is empty" } else { &found })
+                .at(path.clone()),
+        );
         return Vec::new();
     };
-    let before = diags.errors.len();
+    let before = problems.len();
     let mut output = |name: &'static str| {
         let value = outputs.get(name).unwrap_or(&Dynamic::Null);
-        let value = contract::text(value, path.clone().attribute(name), diags);
+        let value = contract::text(value, path.clone().attribute(name), problems);
         // GRIT's modules have an empty string in place of null.
         if value == Value::Value(String::new()) { Value::Null } else { value }
     };
@@ -174,22 +179,22 @@ fn of_module(
         host_key: Value::Null,
     };
     if manager.address.is_null() {
-        functions::no_address(path, module.addresses).error(path.clone(), diags);
+        problems.add(functions::no_address(path, module.addresses).at(path.clone()));
     }
     if manager.wrapper_address.is_null() {
-        functions::no_wrapper(path, module.wrapper_address).error(path.clone(), diags);
+        problems.add(functions::no_wrapper(path, module.wrapper_address).at(path.clone()));
     }
     if manager.instance_name.is_null() {
         match key {
             Some(key) => manager.instance_name = Value::Value(key.clone()),
-            None => functions::no_instance_name(path, module.instance_name).error(path.clone(), diags),
+            None => problems.add(functions::no_instance_name(path, module.instance_name).at(path.clone())),
         }
     }
-    if diags.errors.len() == before {
-        manager.check(path, diags);
+    if problems.len() == before {
+        manager.check(path, problems);
     }
     let key = key.map_or_else(|| manager.instance_name.clone(), |key| Value::Value(key.clone()));
-    if diags.errors.len() == before { vec![(key, Value::Value(manager))] } else { Vec::new() }
+    if problems.len() == before { vec![(key, Value::Value(manager))] } else { Vec::new() }
 }
 
 /// The address of a wrapper. GRIT names its output "socket path": a plain path is accepted as well.

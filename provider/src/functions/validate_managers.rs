@@ -1,8 +1,8 @@
 //! `validate_managers`: checks a map of runner managers, and returns it with the type that resources take.
 
-use grit_plugin::schema::{
-    AnyValue, AttributePath, AttributeType, Diagnostics, Dynamic, Function, FunctionError, FunctionSchema,
-    Parameter, Value,
+use grit_plugin::{
+    Function, FunctionError, Problems,
+    schema::{AnyValue, AttributePath, AttributeType, Dynamic, FunctionSchema, Parameter, Value},
 };
 
 use super::runner_managers;
@@ -45,20 +45,20 @@ impl Function for ValidateManagers {
 
     fn call(&self, (value,): (Value<AnyValue>,)) -> Result<Value<Managers>, FunctionError> {
         let path = AttributePath::new(PARAMETER);
-        let mut diags = Diagnostics::default();
-        let contract = contract::read(&Dynamic::from(&value), &path, &mut diags);
+        let mut problems = Problems::default();
+        let contract = contract::read(&Dynamic::from(&value), &path, &mut problems);
         let attributes = RunnerManagerArgs::attributes();
         let mut known: Vec<_> = attributes.keys().map(String::as_str).collect();
         known.sort_unstable();
         for unused in &contract.unused {
-            functions::unused_attribute(unused, &known).error(unused.clone(), &mut diags);
+            problems.add(functions::unused_attribute(unused, &known).at(unused.clone()));
         }
         let managers = contract.managers.iter().flatten();
-        same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut diags);
-        if diags.errors.is_empty() {
+        same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut problems);
+        if problems.is_empty() {
             Ok(contract.managers)
         } else {
-            Err(functions::invalid_argument(0, &diags))
+            Err(functions::invalid_argument(0, &problems))
         }
     }
 }

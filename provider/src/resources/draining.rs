@@ -4,7 +4,10 @@
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+use grit_plugin::{
+    call,
+    schema::{AttributePath, Value},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -102,7 +105,6 @@ impl Draining<'_> {
 
 /// Logs how the runner exited, and warns if it did not exit cleanly. `path`: the attribute of the manager.
 pub(super) fn report_end(
-    diags: &mut Diagnostics,
     name: &str,
     path: &AttributePath,
     subject: Subject,
@@ -131,6 +133,6 @@ pub(super) fn report_end(
         tracing::info!({ key::MANAGER } = name, "{}", receipt::EMPTY);
     }
     for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {
-        warning.warning(attribute.map_or_else(|| path.clone(), AttributePath::new), diags);
+        call().warn(warning.at(attribute.map_or_else(|| path.clone(), AttributePath::new)));
     }
 }

@@ -12,7 +12,7 @@ pub use runner_shutdown::RunnerShutdown;
 
 use std::sync::Arc;
 
-use grit_plugin::schema::{AttributePath, Diagnostics};
+use grit_plugin::Problem;
 
 use crate::{
     config::provider_block::Configured,
@@ -20,15 +20,13 @@ use crate::{
     process::{ConfigurationState, Shared},
 };
 
-/// The configuration for a connection, or an error.
-pub(crate) fn configured(shared: &Shared, diags: &mut Diagnostics) -> Option<Arc<Configured>> {
-    let unknown = match shared.configuration() {
-        ConfigurationState::Configured(known) => return Some(known),
-        ConfigurationState::Unknown => true,
-        ConfigurationState::Missing => false,
-    };
-    protocol::not_configured(unknown).error(AttributePath::root(), diags);
-    None
+/// The configuration for a connection.
+pub(crate) fn configured(shared: &Shared) -> Result<Arc<Configured>, Problem> {
+    match shared.configuration() {
+        ConfigurationState::Configured(known) => Ok(known),
+        ConfigurationState::Unknown => Err(protocol::not_configured(true)),
+        ConfigurationState::Missing => Err(protocol::not_configured(false)),
+    }
 }
 
 /// A random suffix of an id.

@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Walk, call,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value},
+    Problem, Problems, Resource, Walk, call,
+    schema::{AttributePath, Schema, Value},
 };
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tokio::time::Instant;
 
 use super::{configured, early_drain::EarlyDrain, unique_suffix};
@@ -41,7 +41,7 @@ use crate::{
     process::Shared,
     shared_runners::{SharedBy, SharedRunners},
 };
-use state::{ADOPTED, DrainState};
+use state::DrainState;
 
 #[derive(Debug)]
 pub struct RunnerDrain {
@@ -85,118 +85,103 @@ impl RunnerDrain {
     }
 
     /// Refuses a plan with a second drain resource of one runner manager.
-    fn refuse_shared(shared: Option<SharedBy>, diags: &mut Diagnostics) -> Option<()> {
-        let Some(shared) = shared else { return Some(()) };
-        plan::shared_runner(&shared).error(AttributePath::new("runner_manager"), diags);
-        None
+    fn refuse_shared(shared: Option<SharedBy>) -> Result<(), Problem> {
+        match shared {
+            Some(shared) => Err(plan::shared_runner(&shared).at(AttributePath::new("runner_manager"))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses a manager that a shutdown resource retires.
     ///
     /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The refresh of
     /// a stored drain, the health check and the shutdown resource refuse the same plan.
-    fn refuse_retired(&self, planned: &DrainState, walk: Walk, diags: &mut Diagnostics) -> Option<()> {
-        let Value::Value(manager) = &planned.runner_manager else { return Some(()) };
+    fn refuse_retired(&self, planned: &DrainState, walk: Walk) -> Result<(), Problem> {
+        let Value::Value(manager) = &planned.runner_manager else { return Ok(()) };
         if !self
             .shared
             .overlap
             .keeps(&manager.identities(self.shared.selectors(), planned.instance()), KeptBy::Drain)
         {
-            return Some(());
+            return Ok(());
         }
-        let explained = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain);
-        let path = AttributePath::new("runner_manager");
+        let problem = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain)
+            .at(AttributePath::new("runner_manager"));
         if walk == Walk::Plan || walk == Walk::Unknown && self.shared.overlap.is_plan(&planned.name()) {
-            explained.error(path, diags);
-            return None;
+            return Err(problem);
         }
-        explained.warning(path, diags);
-        Some(())
+        call().warn(problem);
+        Ok(())
     }
 }
 
 #[async_trait]
 impl Resource for RunnerDrain {
-    type State<'a> = DrainState;
+    type State = DrainState;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(state::schema())
+    fn schema(&self) -> Schema {
+        state::schema()
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: DrainState) -> Option<()> {
+    async fn validate(&self, config: DrainState) -> Result<(), Problems> {
         // In an apply, the following plan decides: an update may fail, a create must not.
-        if call().walk == Walk::Plan {
-            config.check(diags);
-        }
-        (!diags.has_errors()).then_some(())
+        if call().walk == Walk::Plan { config.check() } else { Ok(()) }
     }
 
-    async fn plan_create<'a>(&self, diags: &mut Diagnostics, mut proposed: DrainState) -> Option<DrainState> {
+    async fn plan_create(&self, mut proposed: DrainState) -> Result<DrainState, Problems> {
         let walk = call().walk;
         if let Some(instance) = proposed.instance()
             && let Err(conflict) = self.shared.guard.plans_new(instance, &call().private.object, walk)
         {
-            let explained = plan::conflict(instance, conflict);
-            let path = AttributePath::new("instance_id");
+            let problem = plan::conflict(instance, conflict).at(AttributePath::new("instance_id"));
             if self.shared.guard.refuses_new(instance, conflict, walk).await {
-                explained.error(path, diags);
-                return None;
+                return Err(problem.into());
             }
-            explained.warning(path, diags);
+            call().warn(problem);
         }
         let shared = self.shared_by(&proposed, proposed.instance(), SharedRunners::keeps);
         if walk == Walk::Plan {
-            Self::refuse_shared(shared, diags)?;
+            Self::refuse_shared(shared)?;
         } else if let Some(shared) = shared {
             // It may be an apply. The health check refuses the same plan.
-            plan::shared_runner(&shared).warning(AttributePath::new("runner_manager"), diags);
+            call().warn(plan::shared_runner(&shared).at(AttributePath::new("runner_manager")));
             self.shared.shared_runners.report(shared);
         }
-        self.refuse_retired(&proposed, walk, diags)?;
-        let mut found = Diagnostics::default();
-        proposed.check(&mut found);
-        if walk == Walk::Plan && found.has_errors() {
-            diags.errors.append(&mut found.errors);
-            return None;
-        }
-        for error in found.errors {
-            drain::stored_anyway(error, diags);
+        self.refuse_retired(&proposed, walk)?;
+        if let Err(found) = proposed.check() {
+            if walk == Walk::Plan {
+                return Err(found);
+            }
+            found.into_iter().for_each(|problem| call().warn(drain::stored_anyway(problem)));
         }
         proposed.id = Value::Unknown;
-        Some(proposed)
+        Ok(proposed)
     }
 
     /// Terraform reads only in a plan, which may be refused.
-    async fn read<'a>(&self, diags: &mut Diagnostics, state: DrainState) -> Option<DrainState> {
-        if let Some(name) = self.shared.overlap.saw_plan() {
-            shutdown::manager_is_kept(&name, KeptBy::Drain).error(AttributePath::root(), diags);
-            return None;
+    async fn read(&self, state: DrainState) -> Result<Option<DrainState>, Problems> {
+        match self.shared.overlap.saw_plan() {
+            Some(name) => Err(shutdown::manager_is_kept(&name, KeptBy::Drain).into()),
+            None => Ok(Some(state)),
         }
-        Some(state)
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        diags: &mut Diagnostics,
         prior: DrainState,
         mut proposed: DrainState,
-    ) -> Option<(DrainState, Vec<AttributePath>)> {
-        proposed.check(diags);
-        if diags.has_errors() {
-            return None;
-        }
-        // A drain resource that was moved, or stored without an instance id, has no instance yet: setting it is an update.
+    ) -> Result<(DrainState, Vec<AttributePath>), Problems> {
+        proposed.check()?;
+        // A drain resource that was stored without an instance id has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
         if replaced && prior.is_imported() {
-            import::other_instance(prior.instance().unwrap_or_default())
-                .error(AttributePath::new("instance_id"), diags);
-            return None;
+            let problem = import::other_instance(prior.instance().unwrap_or_default());
+            return Err(problem.at(AttributePath::new("instance_id")).into());
         }
         // Only in a plan: values are known in an apply. One that was stored without a runner manager, too, has no runner to drain.
-        let may_have_runner = prior.is_adopted() || self.manager_of(&prior).is_some();
-        if prior.instance().is_none() && may_have_runner && proposed.instance_id.is_unknown() {
-            import::instance_not_known().error(AttributePath::new("instance_id"), diags);
-            return None;
+        let has_runner = self.manager_of(&prior).is_some();
+        if prior.instance().is_none() && has_runner && proposed.instance_id.is_unknown() {
+            return Err(import::instance_not_known().at(AttributePath::new("instance_id")).into());
         }
         if let Some(instance) = prior.instance().or(proposed.instance()) {
             let guard = &self.shared.guard;
@@ -206,68 +191,61 @@ impl Resource for RunnerDrain {
                 guard.plans_kept(instance, prior.id(), self.manager_of(&proposed).as_deref())
             };
             if let Err(conflict) = fits {
-                plan::conflict(instance, conflict).error(AttributePath::new("instance_id"), diags);
-                return None;
+                return Err(plan::conflict(instance, conflict).at(AttributePath::new("instance_id")).into());
             }
         }
         if prior.instance().is_none() || prior.is_imported() {
             proposed.id = Value::Unknown;
         }
         if replaced {
-            Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
+            Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends))?;
             self.note_end(&prior);
             // Terraform does not plan the destroy of a replacement separately.
-            prior.warn_of_drain(Some(&proposed.instance_id), diags);
+            prior.warn_of_drain(Some(&proposed.instance_id));
         } else {
             // An error in an update is harmless in every walk.
             let instance = prior.instance().or(proposed.instance());
-            Self::refuse_shared(self.shared_by(&proposed, instance, SharedRunners::keeps), diags)?;
-            self.refuse_retired(&proposed, Walk::Plan, diags)?;
+            Self::refuse_shared(self.shared_by(&proposed, instance, SharedRunners::keeps))?;
+            self.refuse_retired(&proposed, Walk::Plan)?;
         }
         let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
-        Some((proposed, paths))
+        Ok((proposed, paths))
     }
 
-    async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
+    async fn plan_destroy(&self, prior: DrainState) -> Result<(), Problems> {
         if let Some(instance) = prior.instance()
             && let Err(conflict) =
                 self.shared.guard.plans_end(instance, prior.id(), self.manager_of(&prior).as_deref())
         {
-            plan::conflict(instance, conflict).error(AttributePath::root(), diags);
-            return None;
+            return Err(plan::conflict(instance, conflict).into());
         }
-        Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends), diags)?;
+        Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends))?;
         if self.note_end(&prior) && call().walk != Walk::Apply && !parallelism_is_set() {
-            start_drains::drains_wait(true).warning(AttributePath::root(), diags);
+            call().warn(start_drains::drains_wait(true));
         }
         // Terraform plans again in the apply, where the warning would be too late.
         if prior.runner_manager.is_value() && call().walk != Walk::Apply {
-            prior.warn_of_drain(None, diags);
+            prior.warn_of_drain(None);
         }
-        Some(())
+        Ok(())
     }
 
-    async fn create<'a>(&self, _: &mut Diagnostics, mut planned: DrainState) -> Option<DrainState> {
+    async fn create(&self, mut planned: DrainState) -> Result<DrainState, Problems> {
         planned.id = new_id(&planned);
         if let Some(instance) = planned.instance() {
             self.shared.guard.created(instance, self.manager_of(&planned));
         }
-        Some(planned)
+        Ok(planned)
     }
 
-    async fn update<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: DrainState,
-        mut planned: DrainState,
-    ) -> Option<DrainState> {
+    async fn update(&self, _: DrainState, mut planned: DrainState) -> Result<DrainState, Problems> {
         if planned.id.is_unknown() {
             planned.id = new_id(&planned);
         }
-        Some(planned)
+        Ok(planned)
     }
 
-    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: DrainState) -> Option<()> {
+    async fn destroy(&self, prior: DrainState) -> Result<(), Problems> {
         let start = Instant::now();
         let name = prior.name();
         if let (Some(instance), Some(manager)) = (prior.instance(), self.manager_of(&prior))
@@ -275,65 +253,57 @@ impl Resource for RunnerDrain {
         {
             return match successor {
                 Successor::SameManager => {
-                    drain::superseded(&name, instance).warning(AttributePath::root(), diags);
-                    Some(())
+                    call().warn(drain::superseded(&name, instance));
+                    Ok(())
                 }
-                Successor::OtherManager => {
-                    drain::instance_id_twice(&name, instance).error(AttributePath::root(), diags);
-                    None
-                }
+                Successor::OtherManager => Err(drain::instance_id_twice(&name, instance).into()),
                 // A connection would shut down the runner of the other instance.
                 Successor::OtherInstance(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
-                    drain::assumed_at_used_address(&name, instance).warning(AttributePath::root(), diags);
-                    Some(())
+                    call().warn(drain::assumed_at_used_address(&name, instance));
+                    Ok(())
                 }
                 Successor::OtherInstance(other) => {
-                    let explained = drain::address_is_used(&name, prior.address(), instance, &other);
-                    explained.error(AttributePath::new("runner_manager"), diags);
-                    None
+                    let problem = drain::address_is_used(&name, prior.address(), instance, &other);
+                    Err(problem.at(AttributePath::new("runner_manager")).into())
                 }
             };
         }
-        let known = configured(&self.shared, diags)?;
+        let known = configured(&self.shared)?;
         let key = prior.identifiers().next().unwrap_or_default();
         let client = match prior.client(&known) {
             Ok(manager) => manager,
             Err(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
-                drain::assumed_without_target(&name, key).warning(AttributePath::root(), diags);
-                return Some(());
+                call().warn(drain::assumed_without_target(&name, key));
+                return Ok(());
             }
             Err((attribute, problem)) => {
-                drain::no_target(prior.id(), &attribute, &problem, key)
-                    .error(AttributePath::new("runner_manager"), diags);
-                return None;
+                let problem = drain::no_target(prior.id(), &attribute, &problem, key);
+                return Err(problem.at(AttributePath::new("runner_manager")).into());
             }
         };
         if let Some(shared) = self.end_is_shared_by(&prior, SharedRunners::drains) {
-            let explained = plan::drained_for_other(&name, prior.address(), &shared);
-            explained.error(AttributePath::new("runner_manager"), diags);
-            return None;
+            let problem = plan::drained_for_other(&name, prior.address(), &shared);
+            return Err(problem.at(AttributePath::new("runner_manager")).into());
         }
-        self.shut_down(diags, &prior, &client, &known, start).await?;
+        self.shut_down(&prior, &client, &known, start).await?;
         if let Some(instance) = prior.instance() {
             self.shared.guard.destroyed(instance, prior.id());
         }
-        Some(())
+        Ok(())
     }
 
     /// Imports by the identifier of the instance. The other attributes cannot be derived from it: the next apply adds them in place, and until
     /// then a destroy is refused.
-    async fn import<'a>(&self, diags: &mut Diagnostics, instance: String) -> Option<DrainState> {
+    async fn import(&self, instance: String) -> Result<DrainState, Problems> {
         if instance.trim().is_empty() {
-            import::without_instance().error(AttributePath::root(), diags);
-            return None;
+            return Err(import::without_instance().into());
         }
         let state = DrainState::imported(instance.clone(), &unique_suffix());
         if let Err(conflict) = self.shared.guard.imports(&instance, state.id()) {
-            plan::conflict(&instance, conflict).error(AttributePath::root(), diags);
-            return None;
+            return Err(plan::conflict(&instance, conflict).into());
         }
-        import::incomplete(&instance).warning(AttributePath::root(), diags);
-        Some(state)
+        call().warn(import::incomplete(&instance));
+        Ok(state)
     }
 
     fn identity(&self) -> Option<&'static str> {
@@ -345,20 +315,6 @@ impl Resource for RunnerDrain {
         self.shared.stored_drains.stored(text("id"));
         if !text("instance_id").is_empty() {
             self.shared.guard.stored(text("instance_id"), text("id"));
-        }
-    }
-
-    /// Moves the usual "drain by destroy provisioner" resources. The new drain resource drains nothing until the next apply sets its
-    /// attributes.
-    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        match source.type_name.as_str() {
-            "terraform_data" | "null_resource" => {
-                Some(json!({ "id": format!("{ADOPTED}{}", unique_suffix()) }))
-            }
-            other => {
-                drain::moved_not_supported(other).error(AttributePath::root(), diags);
-                None
-            }
         }
     }
 }

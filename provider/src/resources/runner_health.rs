@@ -13,8 +13,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, Walk, call,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
+    Problem, Problems, Resource, Walk, call,
+    schema::{AttributePath, Schema, Value},
 };
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -60,29 +60,26 @@ impl RunnerHealth {
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
     /// and their new ids are unknown, which proves that this is a plan.
-    fn refuse_twice_guarded(&self, diags: &mut Diagnostics) -> Option<()> {
+    fn refuse_twice_guarded(&self) -> Result<(), Problems> {
         let conflicts = self.shared.guard.reported().into_iter();
         let conflicts = conflicts.map(|(instance, conflict)| plan::conflict(&instance, conflict));
         let shared = self.shared.shared_runners.reported();
-        let refused: Vec<_> = conflicts.chain(shared.iter().map(plan::shared_runner)).collect();
-        if call().walk != Walk::Plan || refused.is_empty() {
-            return Some(());
+        let refused = conflicts.chain(shared.iter().map(plan::shared_runner));
+        if call().walk != Walk::Plan {
+            return Ok(());
         }
-        for explained in refused {
-            explained.error(AttributePath::new("guards"), diags);
-        }
-        None
+        refused.map(|problem| problem.at(AttributePath::new("guards"))).collect::<Problems>().or(())
     }
 
     /// Refuses two keys of one manager, and managers that a shutdown resource retires.
-    fn refuse_managers(&self, planned: &HealthState, diags: &mut Diagnostics) -> Option<()> {
-        self.shared.refuse_same_managers(&planned.runner_managers, diags);
+    fn refuse_managers(&self, planned: &HealthState) -> Result<(), Problems> {
+        let mut problems = self.shared.same_managers(&planned.runner_managers);
         for (key, manager) in manager::known(&planned.runner_managers) {
             if self.shared.overlap.keeps(&manager.identities(self.shared.selectors(), None), KeptBy::Health) {
-                shutdown::manager_is_kept(&key, KeptBy::Health).error(manager::at(&key), diags);
+                problems.add(shutdown::manager_is_kept(&key, KeptBy::Health).at(manager::at(&key)));
             }
         }
-        (!diags.has_errors()).then_some(())
+        problems.or(())
     }
 
     /// One text for each of the first autoscaling groups that a manager of this resource shares with another manager of this process.
@@ -98,21 +95,17 @@ impl RunnerHealth {
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
     async fn wait_until_healthy(
         &self,
-        diags: &mut Diagnostics,
         mut planned: HealthState,
         timeout: Duration,
         start: Instant,
-    ) -> Option<HealthState> {
+    ) -> Result<HealthState, Problems> {
         // Values that were unknown in the plan.
-        self.shared.refuse_same_managers(&planned.runner_managers, diags);
-        if diags.has_errors() {
-            return None;
-        }
+        self.shared.same_managers(&planned.runner_managers).or(())?;
         let managers = manager::known(&planned.runner_managers);
         let outcomes = if managers.is_empty() {
             Outcomes::new()
         } else {
-            let known = &*configured(&self.shared, diags)?;
+            let known = &*configured(&self.shared)?;
             let (policy, stop) = (&planned.policy(known, start, timeout), &call().stop);
             let wait = |key: String, manager: RunnerManagerArgs| async move {
                 let client = manager.client(&key, known).map_err(WaitFailure::Invalid)?;
@@ -129,161 +122,143 @@ impl RunnerHealth {
             };
             fleet::for_each(managers, wait).await
         };
-        if report_failures(diags, &planned, &outcomes) {
-            return None;
-        }
+        failures(&planned, &outcomes).or(())?;
         let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
         let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
         });
         planned.managers = Value::Value(evidence.collect());
-        for shared in self.shared_worker_groups(&planned) {
-            shared.error(AttributePath::new("runner_managers"), diags);
-        }
-        if diags.has_errors() {
-            return None;
-        }
+        let shared = self.shared_worker_groups(&planned).into_iter();
+        shared.map(|shared| shared.at(AttributePath::new("runner_managers"))).collect::<Problems>().or(())?;
         planned.status = Value::Value(HEALTHY.to_owned());
-        Some(planned)
+        Ok(planned)
     }
 }
 
 /// Warns about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a repetition.
-fn warn_of_missing_guards(planned: &HealthState, diags: &mut Diagnostics) {
+fn warn_of_missing_guards(planned: &HealthState) {
     let missing = missing_guards(planned);
     if !missing.is_empty() && call().walk != Walk::Apply {
-        health::without_guard(&missing).warning(AttributePath::new("guards"), diags);
+        call().warn(health::without_guard(&missing).at(AttributePath::new("guards")));
     }
 }
 
-/// Adds one error for each runner manager that is not healthy. Returns whether there is one.
-fn report_failures(diags: &mut Diagnostics, planned: &HealthState, outcomes: &Outcomes<Outcome>) -> bool {
+/// One error for each runner manager that is not healthy.
+fn failures(planned: &HealthState, outcomes: &Outcomes<Outcome>) -> Problems {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
     let others = health::healthy_managers(&healthy, outcomes.len());
-    for (key, outcome) in outcomes {
-        let explained = match outcome {
-            Ok(_) => continue,
+    let failure = |(key, outcome): (&String, &Outcome)| {
+        let problem = match outcome {
+            Ok(_) => return None,
             Err(WaitFailure::NotHealthy(failure)) => {
                 health::not_healthy(key, failure, &others, &planned.identifier(key))
             }
             Err(WaitFailure::Invalid(error)) => health::invalid_manager(key, error),
         };
-        explained.error(manager::at(key), diags);
-    }
-    healthy.len() < outcomes.len()
+        Some(problem.at(manager::at(key)))
+    };
+    outcomes.iter().filter_map(failure).collect()
 }
 
 #[async_trait]
 impl Resource for RunnerHealth {
-    type State<'a> = HealthState;
+    type State = HealthState;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema::schema())
+    fn schema(&self) -> Schema {
+        schema::schema()
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: HealthState) -> Option<()> {
+    async fn validate(&self, config: HealthState) -> Result<(), Problems> {
         // Also in an apply: a failed health check prevents the destroys that depend on it.
-        config.check(diags);
-        (!diags.has_errors()).then_some(())
+        config.check()
     }
 
-    async fn read<'a>(&self, diags: &mut Diagnostics, mut state: HealthState) -> Option<HealthState> {
+    async fn read(&self, mut state: HealthState) -> Result<Option<HealthState>, Problems> {
         self.shared.stored_drains.refreshed();
         let ConfigurationState::Configured(known) = self.shared.configuration() else {
-            return Some(state);
+            return Ok(Some(state));
         };
         let stop = call().stop;
         let seen = tokio::select! {
             biased;
-            () = stop.cancelled() => return Some(state),
+            () = stop.cancelled() => return Ok(Some(state)),
             seen = refresh::check(&known, &state) => seen,
         };
-        seen.into_state(&mut state, diags);
+        seen.into_state(&mut state);
         self.shared.ending_drains.refreshed(state.id.as_ref_option().map_or("", String::as_str));
         call().keep(self.ending(&state).into());
         for shared in self.shared_worker_groups(&state) {
-            shared.warning(AttributePath::new("runner_managers"), diags);
+            call().warn(shared.at(AttributePath::new("runner_managers")));
         }
-        Some(state)
+        Ok(Some(state))
     }
 
-    async fn plan_create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut proposed: HealthState,
-    ) -> Option<HealthState> {
-        self.refuse_twice_guarded(diags)?;
-        self.refuse_managers(&proposed, diags)?;
-        warn_of_missing_guards(&proposed, diags);
+    async fn plan_create(&self, mut proposed: HealthState) -> Result<HealthState, Problems> {
+        self.refuse_twice_guarded()?;
+        self.refuse_managers(&proposed)?;
+        warn_of_missing_guards(&proposed);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
         proposed.started_drains = Value::Null;
-        Some(proposed)
+        Ok(proposed)
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        diags: &mut Diagnostics,
         prior: HealthState,
         mut proposed: HealthState,
-    ) -> Option<(HealthState, Vec<AttributePath>)> {
-        self.refuse_twice_guarded(diags)?;
-        self.refuse_managers(&proposed, diags)?;
-        warn_of_missing_guards(&proposed, diags);
+    ) -> Result<(HealthState, Vec<AttributePath>), Problems> {
+        self.refuse_twice_guarded()?;
+        self.refuse_managers(&proposed)?;
+        warn_of_missing_guards(&proposed);
         let missing = removed_guards(&prior, &proposed);
         let missing: Vec<_> =
             missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();
         if !missing.is_empty() {
-            health::missing_drains(&missing).warning(AttributePath::new("guards"), diags);
+            call().warn(health::missing_drains(&missing).at(AttributePath::new("guards")));
         }
         let drifted = prior.status != Value::Value(HEALTHY.to_owned());
         if drifted || proposed != prior {
             // Not about runner managers that this plan removes.
             if drifted {
-                warn_of_unhealthy(&prior, &proposed, diags);
+                warn_of_unhealthy(&prior, &proposed);
             }
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
-            proposed.started_drains = self.plan_starts(&prior, &proposed, diags)?;
+            proposed.started_drains = self.plan_starts(&prior, &proposed)?;
         }
-        Some((proposed, vec![]))
+        Ok((proposed, vec![]))
     }
 
-    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: HealthState) -> Option<HealthState> {
+    async fn create(&self, mut planned: HealthState) -> Result<HealthState, Problems> {
         let start = Instant::now();
         planned.id = Value::Value(format!("health#{}", unique_suffix()));
         let timeout = WaitTimeouts::create(&planned.timeouts, HEALTH_TIMEOUT);
-        self.wait_until_healthy(diags, planned, timeout, start).await
+        self.wait_until_healthy(planned, timeout, start).await
     }
 
-    async fn update<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: HealthState,
-        planned: HealthState,
-    ) -> Option<HealthState> {
+    async fn update(&self, prior: HealthState, planned: HealthState) -> Result<HealthState, Problems> {
         let start = Instant::now();
         let timeout = WaitTimeouts::update(&planned.timeouts, HEALTH_TIMEOUT);
         let candidates = self.candidates(&prior, &planned);
         let state = tokio::select! {
-            state = self.wait_until_healthy(diags, planned, timeout, start) => state?,
+            state = self.wait_until_healthy(planned, timeout, start) => state?,
             never = Self::connect(&candidates) => match never {},
         };
         self.start_drains(candidates, &state).await;
-        Some(state)
+        Ok(state)
     }
 
     /// The drain resources of this health check are planned after it.
-    async fn plan_destroy<'a>(&self, _: &mut Diagnostics, _: HealthState) -> Option<()> {
+    async fn plan_destroy(&self, _: HealthState) -> Result<(), Problems> {
         self.shared.ending_drains.health_check_ends();
-        Some(())
+        Ok(())
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<HealthState> {
-        protocol::import_not_supported("grit_runner_health", "only waits for healthy runner managers")
-            .error(AttributePath::root(), diags);
-        None
+    async fn import(&self, _: String) -> Result<HealthState, Problems> {
+        Err(protocol::import_not_supported("grit_runner_health", "only waits for healthy runner managers")
+            .into())
     }
 }

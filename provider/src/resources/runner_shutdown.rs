@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Walk, call,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
+    Problems, Resource, Walk, call,
+    schema::{AttributePath, Schema, Value},
 };
 use tokio::time::Instant;
 
@@ -38,89 +38,76 @@ pub struct RunnerShutdown {
 
 impl RunnerShutdown {
     /// Refuses two keys of one manager, and managers that the same configuration keeps.
-    fn refuse_managers(&self, planned: &ShutdownState, diags: &mut Diagnostics) -> Option<()> {
-        self.shared.refuse_same_managers(&planned.runner_managers, diags);
+    fn refuse_managers(&self, planned: &ShutdownState) -> Result<(), Problems> {
+        let mut problems = self.shared.same_managers(&planned.runner_managers);
         for (key, manager) in planned.known_managers() {
             if let Some(by) = self.shared.overlap.retires(&manager.identities(self.shared.selectors(), None))
             {
-                shutdown::manager_is_kept(key, by).error(manager::at(key), diags);
+                problems.add(shutdown::manager_is_kept(key, by).at(manager::at(key)));
             }
         }
-        (!diags.has_errors()).then_some(())
+        problems.or(())
     }
 }
 
 #[async_trait]
 impl Resource for RunnerShutdown {
-    type State<'a> = ShutdownState;
+    type State = ShutdownState;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(state::schema())
+    fn schema(&self) -> Schema {
+        state::schema()
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: ShutdownState) -> Option<()> {
-        config.check(diags);
-        (!diags.has_errors()).then_some(())
+    async fn validate(&self, config: ShutdownState) -> Result<(), Problems> {
+        config.check()
     }
 
-    async fn plan_create<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        mut proposed: ShutdownState,
-    ) -> Option<ShutdownState> {
-        self.refuse_managers(&proposed, diags)?;
-        warn_of_forceful(&proposed, None, diags);
+    async fn plan_create(&self, mut proposed: ShutdownState) -> Result<ShutdownState, Problems> {
+        self.refuse_managers(&proposed)?;
+        warn_of_forceful(&proposed, None);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
-        Some(proposed)
+        Ok(proposed)
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        diags: &mut Diagnostics,
         prior: ShutdownState,
         mut proposed: ShutdownState,
-    ) -> Option<(ShutdownState, Vec<AttributePath>)> {
-        self.refuse_managers(&proposed, diags)?;
+    ) -> Result<(ShutdownState, Vec<AttributePath>), Problems> {
+        self.refuse_managers(&proposed)?;
         let incomplete = prior.status == Value::Value(INCOMPLETE.to_owned());
         if incomplete || proposed != prior {
-            warn_of_forceful(&proposed, Some(&prior), diags);
+            warn_of_forceful(&proposed, Some(&prior));
             proposed.status = Value::Unknown;
             proposed.managers = Value::Unknown;
         }
-        Some((proposed, vec![]))
+        Ok((proposed, vec![]))
     }
 
-    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: ShutdownState) -> Option<ShutdownState> {
+    async fn create(&self, mut planned: ShutdownState) -> Result<ShutdownState, Problems> {
         let start = Instant::now();
         let id = format!("shutdown#{}", unique_suffix());
         planned.id = Value::Value(id.clone());
-        self.shut_down(diags, None, planned, (id, Subject::ShutdownCreate, start)).await
+        self.shut_down(None, planned, (id, Subject::ShutdownCreate, start)).await
     }
 
-    async fn update<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        prior: ShutdownState,
-        planned: ShutdownState,
-    ) -> Option<ShutdownState> {
+    async fn update(&self, prior: ShutdownState, planned: ShutdownState) -> Result<ShutdownState, Problems> {
         let start = Instant::now();
         // A new id: the wrapper adds a changed callback to the drain in progress only for a new request.
         let id = format!("{}.{}", planned.id(), unique_suffix());
         let operation = (id, Subject::ShutdownUpdate, start);
-        self.shut_down(diags, Some(&prior), planned, operation).await
+        self.shut_down(Some(&prior), planned, operation).await
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<ShutdownState> {
-        protocol::import_not_supported("grit_runner_shutdown", "joins a shutdown in progress")
-            .error(AttributePath::root(), diags);
-        None
+    async fn import(&self, _: String) -> Result<ShutdownState, Problems> {
+        Err(protocol::import_not_supported("grit_runner_shutdown", "joins a shutdown in progress").into())
     }
 }
 
 /// Warns at plan about the managers whose jobs would be aborted. In the apply the warning would come after the abort.
-fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>, diags: &mut Diagnostics) {
+fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>) {
     if member::<Mode>(&planned.mode) != Mode::Forceful || call().walk == Walk::Apply {
         return;
     }
@@ -131,6 +118,6 @@ fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>, diag
     let open: Vec<_> =
         planned.known_managers().map(|(key, _)| key.as_str()).filter(|key| !is_terminated(key)).collect();
     if !open.is_empty() {
-        shutdown::planned_forceful(&open).warning(AttributePath::new("mode"), diags);
+        call().warn(shutdown::planned_forceful(&open).at(AttributePath::new("mode")));
     }
 }

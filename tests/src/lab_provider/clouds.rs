@@ -8,17 +8,17 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Registry,
+    Block, Problems, Registry, Resource,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Block, DataSource, Diagnostics,
-        DiagnosticsExt, Dynamic, NestedBlock, Provider, Resource, Schema, optional, schema,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, BlockSchema, Dynamic, NestedBlock,
+        Schema, optional, schema,
     },
 };
 
-use super::local_file::LocalFile;
+use super::{failed, local_file::LocalFile};
 
 /// A resource type that has a schema, and stores what is planned; or a data source that returns its arguments.
-struct Described(fn() -> Block);
+struct Described(fn() -> BlockSchema);
 
 /// The providers, in one program.
 pub fn registry() -> Registry {
@@ -36,16 +36,17 @@ pub fn registry() -> Registry {
 struct Clouds;
 
 #[async_trait]
-impl Provider for Clouds {
+impl Block for Clouds {
     type Config = Dynamic;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+    fn schema(&self) -> Schema {
         let (region, project) = (optional(String, "Of AWS and Google."), optional(String, "Of Google."));
-        Some(schema(0, "Schemas of clouds.", [("region", region), ("project", project)]))
+        schema(0, "Schemas of clouds.", [("region", region), ("project", project)])
     }
 
-    async fn configure(&self, _: &mut Diagnostics, _: Dynamic, _: &str) -> Option<()> {
-        Some(())
+    async fn run(&self, _: Dynamic) -> Result<(), Problems> {
+        Ok(())
     }
 }
 
@@ -60,19 +61,19 @@ fn text_map() -> AttributeType {
     AttributeType::Map(Box::new(String))
 }
 
-fn block<const N: usize>(attributes: [(&str, AttributeConstraint, AttributeType); N]) -> Block {
+fn block<const N: usize>(attributes: [(&str, AttributeConstraint, AttributeType); N]) -> BlockSchema {
     let attribute = |(name, constraint, attr_type): (&str, AttributeConstraint, AttributeType)| {
         (name.to_owned(), Attribute { attr_type, constraint, ..Attribute::default() })
     };
-    Block { attributes: attributes.into_iter().map(attribute).collect(), ..Block::default() }
+    BlockSchema { attributes: attributes.into_iter().map(attribute).collect(), ..BlockSchema::default() }
 }
 
-fn with<const N: usize>(block: Block, blocks: [(&str, NestedBlock); N]) -> Block {
+fn with<const N: usize>(block: BlockSchema, blocks: [(&str, NestedBlock); N]) -> BlockSchema {
     let blocks: HashMap<_, _> = blocks.into_iter().map(|(name, nested)| (name.to_owned(), nested)).collect();
-    Block { blocks, ..block }
+    BlockSchema { blocks, ..block }
 }
 
-fn aws_instance() -> Block {
+fn aws_instance() -> BlockSchema {
     let instance = block([
         ("id", Computed, String),
         ("ami", Optional, String),
@@ -98,7 +99,7 @@ fn aws_instance() -> Block {
     )
 }
 
-fn aws_autoscaling_group() -> Block {
+fn aws_autoscaling_group() -> BlockSchema {
     let group = block([
         ("id", Computed, String),
         ("name", OptionalComputed, String),
@@ -123,7 +124,7 @@ fn aws_autoscaling_group() -> Block {
     with(group, [("launch_template", NestedBlock::Optional(template)), ("tag", NestedBlock::Set(tag))])
 }
 
-fn google_compute_instance() -> Block {
+fn google_compute_instance() -> BlockSchema {
     let instance = block([
         ("id", Computed, String),
         ("instance_id", Computed, String),
@@ -152,7 +153,7 @@ fn google_compute_instance() -> Block {
     )
 }
 
-fn google_group() -> Block {
+fn google_group() -> BlockSchema {
     let group = block([
         ("id", Computed, String),
         ("name", Required, String),
@@ -165,7 +166,7 @@ fn google_group() -> Block {
     with(group, [("version", NestedBlock::List(version))])
 }
 
-fn tls_private_key() -> Block {
+fn tls_private_key() -> BlockSchema {
     let mut key = block([
         ("id", Computed, String),
         ("algorithm", Required, String),
@@ -178,11 +179,11 @@ fn tls_private_key() -> Block {
     key
 }
 
-fn external() -> Block {
+fn external() -> BlockSchema {
     block([("id", Computed, String), ("program", Required, texts()), ("result", Computed, text_map())])
 }
 
-fn guest_attributes() -> Block {
+fn guest_attributes() -> BlockSchema {
     block([
         ("id", Computed, String),
         ("name", Required, String),
@@ -193,49 +194,48 @@ fn guest_attributes() -> Block {
 }
 
 #[async_trait]
-impl DataSource for Described {
-    type State<'a> = Dynamic;
+impl Block for Described {
+    type Config = Dynamic;
+    type Output = Dynamic;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(Schema { version: 0, block: self.0() })
+    fn schema(&self) -> Schema {
+        Schema { version: 0, block: self.0() }
     }
 
-    async fn read<'a>(&self, _: &mut Diagnostics, config: Dynamic) -> Option<Dynamic> {
-        Some(config)
+    async fn run(&self, config: Dynamic) -> Result<Dynamic, Problems> {
+        Ok(config)
     }
 }
 
 #[async_trait]
 impl Resource for Described {
-    type State<'a> = Dynamic;
+    type State = Dynamic;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(Schema { version: 0, block: self.0() })
+    fn schema(&self) -> Schema {
+        Schema { version: 0, block: self.0() }
     }
 
-    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: Dynamic) -> Option<Dynamic> {
-        Some(proposed)
+    async fn plan_create(&self, proposed: Dynamic) -> Result<Dynamic, Problems> {
+        Ok(proposed)
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        _: &mut Diagnostics,
         _: Dynamic,
         proposed: Dynamic,
-    ) -> Option<(Dynamic, Vec<AttributePath>)> {
-        Some((proposed, Vec::new()))
+    ) -> Result<(Dynamic, Vec<AttributePath>), Problems> {
+        Ok((proposed, Vec::new()))
     }
 
-    async fn create<'a>(&self, _: &mut Diagnostics, planned: Dynamic) -> Option<Dynamic> {
-        Some(planned)
+    async fn create(&self, planned: Dynamic) -> Result<Dynamic, Problems> {
+        Ok(planned)
     }
 
-    async fn update<'a>(&self, _: &mut Diagnostics, _: Dynamic, planned: Dynamic) -> Option<Dynamic> {
-        Some(planned)
+    async fn update(&self, _: Dynamic, planned: Dynamic) -> Result<Dynamic, Problems> {
+        Ok(planned)
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: std::string::String) -> Option<Dynamic> {
-        diags.fail("Import is not supported", "No test imports an object of a cloud.");
-        None
+    async fn import(&self, _: std::string::String) -> Result<Dynamic, Problems> {
+        Err(failed("Import is not supported", "No test imports an object of a cloud."))
     }
 }

@@ -1,48 +1,47 @@
 //! `lab_echo`: a data source that returns its argument.
 
 use async_trait::async_trait;
-use grit_plugin::schema::{
-    AttributeType, DataSource, Diagnostics, DiagnosticsExt, Schema, Value, ValueString, computed, required,
-    schema,
+use grit_plugin::{
+    Block, Problems,
+    schema::{AttributeType, Schema, Value, computed, required, schema},
 };
 use serde::{Deserialize, Serialize};
+
+use super::failed;
 
 /// The data source.
 pub struct Echo;
 
 /// Its attributes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct State<'a> {
-    #[serde(borrow = "'a")]
-    text: ValueString<'a>,
-    answer: ValueString<'a>,
+pub struct State {
+    text: Value<String>,
+    answer: Value<String>,
 }
 
 #[async_trait]
-impl DataSource for Echo {
-    type State<'a> = State<'a>;
+impl Block for Echo {
+    type Config = State;
+    type Output = State;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema(
+    fn schema(&self) -> Schema {
+        schema(
             0,
             "Says what it was told.",
             [
                 ("text", required(AttributeType::String, "What to say; `fail` and `none` do what they say.")),
                 ("answer", computed(AttributeType::String, "What was said.")),
             ],
-        ))
+        )
     }
 
-    async fn read<'a>(&self, diags: &mut Diagnostics, mut config: State<'a>) -> Option<State<'a>> {
-        match config.text.as_str() {
-            "fail" => {
-                diags.fail("Asked to fail", "The text is `fail`.");
-                None
-            }
-            "none" => None,
+    async fn run(&self, mut config: State) -> Result<State, Problems> {
+        match config.text.as_ref_option().map_or("", String::as_str) {
+            "fail" => Err(failed("Asked to fail", "The text is `fail`.")),
+            "none" => Err(Problems::default()),
             text => {
-                config.answer = Value::Value(text.to_owned().into());
-                Some(config)
+                config.answer = Value::Value(text.to_owned());
+                Ok(config)
             }
         }
     }

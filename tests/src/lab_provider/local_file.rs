@@ -4,13 +4,12 @@ use std::{fs, io::ErrorKind, path::Path};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    call,
-    schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, Schema, Value, computed,
-        optional, required, schema,
-    },
+    Problems, Resource,
+    schema::{AttributePath, AttributeType, Schema, Value, computed, optional, required, schema},
 };
 use serde::{Deserialize, Serialize};
+
+use super::failed;
 
 /// The resource.
 pub struct LocalFile;
@@ -36,11 +35,11 @@ impl State {
 
 #[async_trait]
 impl Resource for LocalFile {
-    type State<'a> = State;
+    type State = State;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+    fn schema(&self) -> Schema {
         use AttributeType::String;
-        Some(schema(
+        schema(
             0,
             "A file.",
             [
@@ -49,65 +48,56 @@ impl Resource for LocalFile {
                 ("content", optional(String, "The text. A change replaces the file.")),
                 ("file_permission", optional(String, "Ignored here.")),
             ],
-        ))
+        )
     }
 
-    async fn read<'a>(&self, _: &mut Diagnostics, state: State) -> Option<State> {
+    async fn read(&self, state: State) -> Result<Option<State>, Problems> {
         match fs::read_to_string(state.path()) {
-            Ok(text) if text == State::text(&state.content) => Some(state),
-            _ => {
-                call().gone();
-                None
-            }
+            Ok(text) if text == State::text(&state.content) => Ok(Some(state)),
+            _ => Ok(None),
         }
     }
 
-    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: State) -> Option<State> {
-        Some(State { id: Value::Unknown, ..proposed })
+    async fn plan_create(&self, proposed: State) -> Result<State, Problems> {
+        Ok(State { id: Value::Unknown, ..proposed })
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        _: &mut Diagnostics,
         prior: State,
         proposed: State,
-    ) -> Option<(State, Vec<AttributePath>)> {
+    ) -> Result<(State, Vec<AttributePath>), Problems> {
         let changed = [
             ("filename", prior.filename != proposed.filename),
             ("content", prior.content != proposed.content),
         ];
         let replaced = changed.into_iter().filter(|(_, changed)| *changed);
-        Some((proposed, replaced.map(|(name, _)| AttributePath::new(name)).collect()))
+        Ok((proposed, replaced.map(|(name, _)| AttributePath::new(name)).collect()))
     }
 
-    async fn create<'a>(&self, diags: &mut Diagnostics, planned: State) -> Option<State> {
+    async fn create(&self, planned: State) -> Result<State, Problems> {
         let path = planned.path();
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         match made.and_then(|()| fs::write(path, State::text(&planned.content))) {
-            Ok(()) => Some(State { id: planned.filename.clone(), ..planned }),
-            Err(error) => {
-                diags.fail("File was not written", format!("{}: {error}", path.display()));
-                None
-            }
+            Ok(()) => Ok(State { id: planned.filename.clone(), ..planned }),
+            Err(error) => Err(failed("File was not written", format!("{}: {error}", path.display()))),
         }
     }
 
-    async fn update<'a>(&self, _: &mut Diagnostics, _: State, planned: State) -> Option<State> {
-        Some(planned)
+    async fn update(&self, _: State, planned: State) -> Result<State, Problems> {
+        Ok(planned)
     }
 
-    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: State) -> Option<()> {
+    async fn destroy(&self, prior: State) -> Result<(), Problems> {
         match fs::remove_file(prior.path()) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                diags.fail("File was not removed", format!("{}: {error}", prior.path().display()));
-                None
+                Err(failed("File was not removed", format!("{}: {error}", prior.path().display())))
             }
-            _ => Some(()),
+            _ => Ok(()),
         }
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<State> {
-        diags.fail("Import is not supported", "No test imports a file.");
-        None
+    async fn import(&self, _: String) -> Result<State, Problems> {
+        Err(failed("Import is not supported", "No test imports a file."))
     }
 }

@@ -1,10 +1,13 @@
 //! `lab_minimal`: one attribute and no behaviour. What Terraform needs for it, it needs for each resource of an external provider.
 
 use async_trait::async_trait;
-use grit_plugin::schema::{
-    AttributePath, AttributeType, Diagnostics, DiagnosticsExt, Resource, Schema, Value, required, schema,
+use grit_plugin::{
+    Problems, Resource,
+    schema::{AttributePath, AttributeType, Schema, Value, required, schema},
 };
 use serde::{Deserialize, Serialize};
+
+use super::failed;
 
 /// The resource.
 pub struct Minimal;
@@ -17,39 +20,33 @@ pub struct State {
 
 #[async_trait]
 impl Resource for Minimal {
-    type State<'a> = State;
+    type State = State;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema(0, "The smallest resource.", [("name", required(AttributeType::String, "A name."))]))
+    fn schema(&self) -> Schema {
+        schema(0, "The smallest resource.", [("name", required(AttributeType::String, "A name."))])
     }
 
-    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: State) -> Option<State> {
-        Some(proposed)
+    async fn plan_create(&self, proposed: State) -> Result<State, Problems> {
+        Ok(proposed)
     }
 
-    async fn plan_update<'a>(
-        &self,
-        _: &mut Diagnostics,
-        _: State,
-        proposed: State,
-    ) -> Option<(State, Vec<AttributePath>)> {
-        Some((proposed, Vec::new()))
+    async fn plan_update(&self, _: State, proposed: State) -> Result<(State, Vec<AttributePath>), Problems> {
+        Ok((proposed, Vec::new()))
     }
 
-    async fn create<'a>(&self, _: &mut Diagnostics, planned: State) -> Option<State> {
-        Some(planned)
+    async fn create(&self, planned: State) -> Result<State, Problems> {
+        Ok(planned)
     }
 
-    async fn update<'a>(&self, _: &mut Diagnostics, _: State, planned: State) -> Option<State> {
-        Some(planned)
+    async fn update(&self, _: State, planned: State) -> Result<State, Problems> {
+        Ok(planned)
     }
 
-    async fn destroy<'a>(&self, _: &mut Diagnostics, _: State) -> Option<()> {
-        Some(())
+    async fn destroy(&self, _: State) -> Result<(), Problems> {
+        Ok(())
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<State> {
-        diags.fail("Import is not supported", "No test imports this resource.");
-        None
+    async fn import(&self, _: String) -> Result<State, Problems> {
+        Err(failed("Import is not supported", "No test imports this resource."))
     }
 }

@@ -13,8 +13,8 @@ pub mod probe;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Registry,
-    schema::{Diagnostics, Provider, Schema, Value, ValueString, optional, schema},
+    Block, Problem, Problems, Registry,
+    schema::{Schema, Value, optional, schema},
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -36,6 +36,11 @@ pub fn registry() -> Registry {
         .data_source("lab_echo", echo::Echo)
 }
 
+/// A failure on purpose.
+fn failed(summary: &str, happened: impl Into<String>) -> Problems {
+    Problem::new("lab", summary, happened, "").into()
+}
+
 /// The provider block.
 struct Lab {
     cloud: CloudUrl,
@@ -43,30 +48,31 @@ struct Lab {
 
 #[derive(Deserialize)]
 struct Config {
-    greeting: ValueString<'static>,
-    cloud: ValueString<'static>,
+    greeting: Value<String>,
+    cloud: Value<String>,
 }
 
 #[async_trait]
-impl Provider for Lab {
+impl Block for Lab {
     type Config = Config;
+    type Output = ();
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+    fn schema(&self) -> Schema {
         use grit_plugin::schema::AttributeType::String;
         let greeting = optional(String, "Goes into the journal.");
         let cloud =
             optional(String, "URL of the lab's cloud; otherwise the environment variable `LAB_CLOUD`.");
-        Some(schema(0, "A lab.", [("greeting", greeting), ("cloud", cloud)]))
+        schema(0, "A lab.", [("greeting", greeting), ("cloud", cloud)])
     }
 
-    async fn configure(&self, _: &mut Diagnostics, config: Config, terraform_version: &str) -> Option<()> {
+    async fn run(&self, config: Config) -> Result<(), Problems> {
         let greeting = match &config.greeting {
             Value::Value(greeting) => json!(greeting),
             Value::Null => json!(null),
             Value::Unknown => json!({"unknown": true}),
         };
-        self.cloud.configure(config.cloud.as_ref_option().map(|cloud| &**cloud));
-        journal::write("configured", json!({"greeting": greeting, "terraform_version": terraform_version}));
-        Some(())
+        self.cloud.configure(config.cloud.as_ref_option().map(String::as_str));
+        journal::write("configured", json!({"greeting": greeting}));
+        Ok(())
     }
 }

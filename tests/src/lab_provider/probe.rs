@@ -1,22 +1,21 @@
 //! `lab_probe`: a managed resource whose `mode` selects a fault.
 
-use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    call,
+    Problem, Problems, Resource, call,
     schema::{
-        AttributePath, AttributeType, Diagnostics, DiagnosticsExt, MoveSource, Resource, Schema, Value,
-        ValueAnyNumber, ValueNumber, ValueString, attributes, computed, optional, required, schema,
-        sensitive,
+        AttributePath, AttributeType, Schema, Value, ValueAnyNumber, ValueNumber, attributes, computed,
+        optional, required, schema, sensitive,
     },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::journal;
+use super::{failed, journal};
 
-/// The schema version; [`Probe`] also knows version 1, where `name` was `title`.
+/// The schema version.
 pub const VERSION: i64 = 2;
 
 /// The resource.
@@ -24,43 +23,54 @@ pub struct Probe;
 
 /// Its attributes; [`Probe::schema`](Resource::schema) describes them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct State<'a> {
-    #[serde(borrow = "'a")]
-    id: ValueString<'a>,
-    name: ValueString<'a>,
-    mode: ValueString<'a>,
+pub struct State {
+    id: Value<String>,
+    name: Value<String>,
+    mode: Value<String>,
     create_ms: ValueNumber,
     destroy_ms: ValueNumber,
     blob_kib: ValueNumber,
-    blob: ValueString<'a>,
-    secret: ValueString<'a>,
+    blob: Value<String>,
+    secret: Value<String>,
     weight: ValueAnyNumber,
     /// An intended mistake: the type cannot represent an unknown value.
-    known: Option<Cow<'a, str>>,
-    #[serde(borrow = "'a")]
-    items: Value<BTreeMap<Cow<'a, str>, Item<'a>>>,
+    known: Option<String>,
+    items: Value<BTreeMap<String, Item>>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Item<'a> {
-    #[serde(borrow = "'a")]
-    host: ValueString<'a>,
+struct Item {
+    host: Value<String>,
     port: ValueNumber,
-    key: ValueString<'a>,
+    key: Value<String>,
+}
+
+impl State {
+    fn name(&self) -> &str {
+        text(&self.name)
+    }
+
+    fn mode(&self) -> &str {
+        text(&self.mode)
+    }
+}
+
+fn text(value: &Value<String>) -> &str {
+    value.as_ref_option().map_or("", String::as_str)
 }
 
 #[async_trait]
 impl Resource for Probe {
-    type State<'a> = State<'a>;
+    type State = State;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
+    fn schema(&self) -> Schema {
         use AttributeType::{AttributeMap, Number, String};
         let item = attributes([
             ("host", required(String, "A host.")),
             ("port", optional(Number, "A whole number.")),
             ("key", sensitive(optional(String, "Not shown."))),
         ]);
-        Some(schema(
+        schema(
             VERSION,
             "Misbehaves on request.",
             [
@@ -76,177 +86,146 @@ impl Resource for Probe {
                 ("known", optional(String, "Fails when it is not known yet.")),
                 ("items", optional(AttributeMap(item), "Nested attributes.")),
             ],
-        ))
+        )
     }
 
-    async fn validate<'a>(&self, diags: &mut Diagnostics, config: State<'a>) -> Option<()> {
-        if config.mode.as_str() == "invalid" {
-            diags.fail_at(AttributePath::new("mode"), "Invalid mode", "`invalid` is refused, as it says.");
-            return None;
+    async fn validate(&self, config: State) -> Result<(), Problems> {
+        if config.mode() == "invalid" {
+            return Err(Problem::new("lab", "Invalid mode", "`invalid` is refused, as it says.", "")
+                .at(AttributePath::new("mode"))
+                .into());
         }
-        Some(())
+        Ok(())
     }
 
-    async fn read<'a>(&self, _: &mut Diagnostics, state: State<'a>) -> Option<State<'a>> {
-        journal::write("read", json!({"id": state.id.as_str()}));
-        match state.mode.as_str() {
-            "gone" => {
-                call().gone();
-                None
-            }
-            "read_none" => None,
-            _ => Some(state),
+    async fn read(&self, state: State) -> Result<Option<State>, Problems> {
+        journal::write("read", json!({"id": text(&state.id)}));
+        match state.mode() {
+            "gone" => Ok(None),
+            "read_none" => Err(Problems::default()),
+            _ => Ok(Some(state)),
         }
     }
 
-    async fn plan_create<'a>(&self, _: &mut Diagnostics, mut proposed: State<'a>) -> Option<State<'a>> {
+    async fn plan_create(&self, mut proposed: State) -> Result<State, Problems> {
         journal::write("plan_create", json!({"name": shown(&proposed.name)}));
         proposed.id = Value::Unknown;
         proposed.blob = Value::Unknown;
-        Some(proposed)
+        Ok(proposed)
     }
 
-    async fn plan_update<'a>(
+    async fn plan_update(
         &self,
-        _: &mut Diagnostics,
-        prior: State<'a>,
-        mut proposed: State<'a>,
-    ) -> Option<(State<'a>, Vec<AttributePath>)> {
+        prior: State,
+        mut proposed: State,
+    ) -> Result<(State, Vec<AttributePath>), Problems> {
         proposed.id = prior.id;
         proposed.blob = prior.blob;
         let renamed = prior.name != proposed.name;
-        Some((proposed, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
+        Ok((proposed, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
     }
 
-    async fn plan_destroy<'a>(&self, diags: &mut Diagnostics, prior: State<'a>) -> Option<()> {
-        match prior.mode.as_str() {
-            "refuse_destroy" => {
-                diags.fail("Destroy refused", "The mode is `refuse_destroy`.");
-                None
-            }
+    async fn plan_destroy(&self, prior: State) -> Result<(), Problems> {
+        match prior.mode() {
+            "refuse_destroy" => Err(failed("Destroy refused", "The mode is `refuse_destroy`.")),
             "warn_destroy" => {
-                diags.warn_at(AttributePath::root(), "Destroy will hurt", "The mode is `warn_destroy`.");
-                Some(())
+                call().warn(Problem::new("lab", "Destroy will hurt", "The mode is `warn_destroy`.", ""));
+                Ok(())
             }
-            _ => Some(()),
+            _ => Ok(()),
         }
     }
 
-    async fn create<'a>(&self, diags: &mut Diagnostics, mut planned: State<'a>) -> Option<State<'a>> {
-        let name = planned.name.as_str().to_owned();
-        let mode = planned.mode.as_str().to_owned();
+    async fn create(&self, mut planned: State) -> Result<State, Problems> {
+        let name = planned.name().to_owned();
+        let mode = planned.mode().to_owned();
         let leaving = Leaving::enter("create", &name, json!({}));
         log(&name);
-        planned.id = Value::Value(format!("id-{name}").into());
+        planned.id = Value::Value(format!("id-{name}"));
         if mode == "panic_at_once" {
             boom("create");
         }
         call().checkpoint(&planned);
         match mode.as_str() {
             "panic" => boom("create"),
-            "none" => return leaving.with("create_end", None),
+            "none" => return leaving.with("create_end", Err(Problems::default())),
             "fail" => {
-                diags.fail("Asked to fail", "The mode is `fail`.");
-                return leaving.with("create_end", None);
-            }
-            "fail_partial" => {
-                diags.fail("Asked to fail", "The mode is `fail_partial`.");
-                return leaving.with("create_end", Some(planned));
+                return leaving.with("create_end", Err(failed("Asked to fail", "The mode is `fail`.")));
             }
             _ => {}
         }
         if !wait(&planned.create_ms, mode == "unresponsive").await {
-            diags.fail(
-                "Create interrupted",
-                "The probe exists, but it is not ready; the next apply replaces it.",
+            return leaving.with(
+                "create_stopped",
+                Err(failed(
+                    "Create interrupted",
+                    "The probe exists, but it is not ready; the next apply replaces it.",
+                )),
             );
-            return leaving.with("create_stopped", Some(planned));
         }
         let length =
             usize::try_from(planned.blob_kib.as_ref().copied().unwrap_or_default() << 10).unwrap_or_default();
-        planned.blob = Value::Value("x".repeat(length).into());
-        leaving.with("create_end", Some(planned))
+        planned.blob = Value::Value("x".repeat(length));
+        leaving.with("create_end", Ok(planned))
     }
 
-    async fn update<'a>(
-        &self,
-        diags: &mut Diagnostics,
-        _: State<'a>,
-        planned: State<'a>,
-    ) -> Option<State<'a>> {
-        let leaving = Leaving::enter("update", planned.name.as_str(), json!({}));
-        match planned.mode.as_str() {
+    async fn update(&self, _: State, planned: State) -> Result<State, Problems> {
+        let leaving = Leaving::enter("update", planned.name(), json!({}));
+        match planned.mode() {
             "update_fail" => {
-                diags.fail("Asked to fail", "The mode is `update_fail`.");
-                return leaving.with("update_end", None);
+                return leaving
+                    .with("update_end", Err(failed("Asked to fail", "The mode is `update_fail`.")));
             }
             "update_panic" => boom("update"),
             _ => {}
         }
         if !wait(&planned.create_ms, false).await {
-            diags.fail("Update interrupted", "Nothing was changed.");
-            return leaving.with("update_stopped", None);
+            return leaving.with("update_stopped", Err(failed("Update interrupted", "Nothing was changed.")));
         }
-        leaving.with("update_end", Some(planned))
+        leaving.with("update_end", Ok(planned))
     }
 
-    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: State<'a>) -> Option<()> {
-        let leaving = Leaving::enter("destroy", prior.name.as_str(), json!({}));
+    async fn destroy(&self, prior: State) -> Result<(), Problems> {
+        let leaving = Leaving::enter("destroy", prior.name(), json!({}));
         // The variable makes the next attempt succeed in every mode.
-        let mode = if std::env::var_os("LAB_BEHAVE").is_some() { "" } else { prior.mode.as_str() };
+        let mode = if std::env::var_os("LAB_BEHAVE").is_some() { "" } else { prior.mode() };
         match mode {
-            "destroy_none" => return leaving.with("destroy_end", None),
+            "destroy_none" => return leaving.with("destroy_end", Err(Problems::default())),
             "destroy_panic" => boom("destroy"),
             "destroy_fail" => {
-                diags.fail("Asked to fail", "The mode is `destroy_fail`.");
-                return leaving.with("destroy_end", None);
+                return leaving
+                    .with("destroy_end", Err(failed("Asked to fail", "The mode is `destroy_fail`.")));
             }
             _ => {}
         }
         if !wait(&prior.destroy_ms, mode == "unresponsive").await {
-            diags.fail("Destroy interrupted", "Nothing was removed.");
-            return leaving.with("destroy_stopped", None);
+            return leaving
+                .with("destroy_stopped", Err(failed("Destroy interrupted", "Nothing was removed.")));
         }
-        leaving.with("destroy_end", Some(()))
+        leaving.with("destroy_end", Ok(()))
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, id: String) -> Option<State<'a>> {
+    async fn import(&self, id: String) -> Result<State, Problems> {
         let Some(name) = id.strip_prefix("id-").map(str::to_owned) else {
-            diags.fail("Unknown id", format!("`{id}` is not the id of a probe: those begin with `id-`."));
-            return None;
+            return Err(failed(
+                "Unknown id",
+                format!("`{id}` is not the id of a probe: those begin with `id-`."),
+            ));
         };
         let state = State {
-            id: Value::Value(id.into()),
-            name: Value::Value(name.into()),
+            id: Value::Value(id),
+            name: Value::Value(name),
             mode: Value::Null,
             create_ms: Value::Null,
             destroy_ms: Value::Null,
             blob_kib: Value::Null,
-            blob: Value::Value("".into()),
+            blob: Value::Value(String::new()),
             secret: Value::Null,
             weight: Value::Null,
             known: None,
             items: Value::Null,
         };
-        Some(state)
-    }
-
-    fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, mut state: Json) -> Option<Json> {
-        if version != 1 {
-            diags.fail("Unknown version", format!("Version {version} never was."));
-            return None;
-        }
-        let title = state.as_object_mut()?.remove("title");
-        state["name"] = title.unwrap_or_default();
-        Some(state)
-    }
-
-    fn move_json(&self, diags: &mut Diagnostics, source: MoveSource) -> Option<Json> {
-        if source.type_name != "terraform_data" {
-            diags.fail("Unknown source", format!("`{}` cannot become a probe.", source.type_name));
-            return None;
-        }
-        Some(json!({"id": source.state["id"], "name": source.state["output"]["value"], "blob": ""}))
+        Ok(state)
     }
 
     fn observe_stored_state(&self, state: &Json) {
@@ -283,7 +262,7 @@ fn boom(verb: &str) -> ! {
     panic!("boom in {verb}")
 }
 
-fn shown(value: &ValueString<'_>) -> Json {
+fn shown(value: &Value<String>) -> Json {
     match value {
         Value::Value(text) => json!(text),
         Value::Null => Json::Null,

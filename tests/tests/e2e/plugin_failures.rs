@@ -75,13 +75,6 @@ fn failed_create_keeps_checkpoint() {
     assert_checkpoint_is_tainted(&lab);
 }
 
-#[test]
-fn failed_create_keeps_partial_state() {
-    let (lab, run) = apply_in("fail_partial");
-    assert_error(run, "Asked to fail", "`fail_partial`");
-    assert!(lab.state().unwrap().objects[0].tainted);
-}
-
 /// Fails to destroy, and then succeeds, with the private data of the first apply and the mark `create_before_destroy`.
 #[track_caller]
 fn destroy_fails_and_keeps_everything(mode: &str, summary: &str, part_of_detail: &str) {
@@ -171,5 +164,5 @@ fn destroy_can_fail_or_warn_at_plan() {
     let (lab, run) = apply_in("warn_destroy");
     run.succeeded();
     let plan = lab.run(["plan", "-destroy", "-json"]).unwrap().succeeded();
-    assert_eq!(plan.warnings(), [("Destroy will hurt", "The mode is `warn_destroy`.")]);
+    assert_eq!(plan.warnings(), [("Destroy will hurt", "The mode is `warn_destroy`.\n\nCode: lab")]);
 }

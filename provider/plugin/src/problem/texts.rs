@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use super::Problem;
-use crate::schema::FunctionError;
 
 pub(crate) fn aborted(call: &str, error: impl Display) -> Problem {
     Problem::new(
@@ -81,12 +80,4 @@ pub(crate) fn moved_not_supported(name: &str, from: &str, provider: &str) -> Pro
         ),
         "Remove the `moved` block. Then destroy the old object, or remove it from the state with a `removed` block.",
     )
-}
-
-pub(crate) fn undecoded_arguments(error: impl Display) -> FunctionError {
-    FunctionError { text: cannot_decode("the arguments", error).detail(), argument: None }
-}
-
-pub(crate) fn unencoded_result(error: impl Display) -> FunctionError {
-    FunctionError { text: cannot_encode("the result", error).detail(), argument: None }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Attribute, AttributeConstraint, AttributeType, Block, Description, Schema};
+use super::{Attribute, AttributeConstraint, AttributeType, BlockSchema, Description, Schema};
 
 /// Attributes by name, for a schema or a nested object.
 pub type Attributes = HashMap<String, Attribute>;
@@ -21,7 +21,7 @@ pub fn schema<const N: usize>(version: i64, description: &str, attributes: [(&st
 
 pub fn object_schema(version: i64, description: &str, attributes: Attributes) -> Schema {
     let description = Description::markdown(description);
-    Schema { version, block: Block { version, description, attributes, ..Block::default() } }
+    Schema { version, block: BlockSchema { version, description, attributes, ..BlockSchema::default() } }
 }
 
 /// Attributes by name, for a schema or a nested attribute.

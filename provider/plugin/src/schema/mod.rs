@@ -1,34 +1,26 @@
-//! Attributes, values (null, unknown, known), paths, diagnostics, and the traits of resources.
+//! Attributes, values (null, unknown, known) and paths.
 //!
-//! The types of schemas and values come from the `tf-provider` crate, which only this module uses, so that it can be replaced. The traits
-//! are of this module, and so are [`Number`] and diagnostics without backtraces ([`DiagnosticsExt`]).
+//! The types of schemas and values come from the `tf-provider` crate, which only this module uses, so that it can be replaced.
 
-mod action;
 mod attributes;
-mod diagnostics;
 mod dynamic;
 mod function;
 mod number;
-mod provider;
-mod resource;
 mod unknown;
 
-pub use action::{Action, Progress};
-pub use attributes::{Attributes, attributes, computed, optional, required, schema, sensitive};
 pub use attributes::{
-    boolean, computed_as, computed_boolean, computed_number, computed_text, number, object, object_schema,
-    required_object, required_text, secret, secret_map, secret_value, text, text_map, texts,
+    Attributes, attributes, boolean, computed, computed_as, computed_boolean, computed_number, computed_text,
+    number, object, object_schema, optional, required, required_object, required_text, schema, secret,
+    secret_map, secret_value, sensitive, text, text_map, texts,
 };
-pub use diagnostics::{DiagnosticsExt, diagnostic};
 pub use dynamic::{AnyValue, Dynamic};
-pub use function::{Function, FunctionError, FunctionSchema, Parameter};
+pub use function::{FunctionSchema, Parameter};
 pub use number::Number;
-pub use provider::Provider;
-pub use resource::{DataSource, MoveSource, Resource};
 pub use tf_provider::{
-    AttributePath, AttributePathStep, Diagnostic, Diagnostics,
+    AttributePath, AttributePathStep,
     schema::{
-        Attribute, AttributeConstraint, AttributeType, Block, Description, NestedBlock, Schema, StringKind,
+        Attribute, AttributeConstraint, AttributeType, Block as BlockSchema, Description, NestedBlock,
+        Schema, StringKind,
     },
     value::{Value, ValueEmpty, ValueNumber, ValueString},
 };

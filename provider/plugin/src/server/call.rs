@@ -1,12 +1,13 @@
-//! The context of a call from Terraform: the stop token, the phase of Terraform, and the results to save.
+//! The context of a call from Terraform: the stop token, the phase of Terraform, warnings, and the results to save.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
-use parking_lot::Mutex;
+use crate::problem::{Problem, Problems, texts};
 
 /// The current call. Outside of a call: one that is never stopped and whose checkpoints are ignored, for unit tests.
 ///
@@ -23,10 +24,14 @@ pub struct Call {
     ///
     /// It is already cancelled for create, update, destroy and invoke calls after a stop request; not for other calls.
     pub stop: CancellationToken,
+    /// What Terraform calls.
     pub operation: Operation,
+    /// Whether it plans or applies.
     pub walk: Walk,
     /// The private data of the object; empty in other calls than read, plan, create and update.
     pub private: Arc<Private>,
+    /// Where an action reports its progress. In other calls, nobody receives it.
+    pub progress: Progress,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -45,9 +50,13 @@ pub struct Private {
 /// The kinds of calls that differ in stopping and saving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
+    /// The creation of an object.
     Create,
+    /// A change of an object in place.
     Update,
+    /// The end of an object.
     Destroy,
+    /// The work of an action.
     Invoke,
     /// The read of a managed resource.
     Read,
@@ -67,13 +76,19 @@ pub enum Walk {
     Unknown,
 }
 
+/// Sends lines that Terraform prints while an action runs.
+#[derive(Clone)]
+pub struct Progress {
+    send: Arc<dyn Fn(String) + Send + Sync>,
+    stop: CancellationToken,
+}
+
 /// Results of a call besides its return value.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
+    pub(crate) warnings: Problems,
     /// A state, encoded.
     pub(crate) checkpoint: Option<Vec<u8>>,
-    pub(crate) checkpoint_error: Option<String>,
-    pub(crate) gone: bool,
     pub(crate) kept: Option<Json>,
     /// The location of a panic.
     pub(crate) panicked_at: Option<String>,
@@ -89,9 +104,17 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no panic message")
 }
 
+/// The result of `work`, which runs as one call, and the warnings of this call: for tests.
+pub async fn warnings_of<F: Future>(work: F) -> (F::Output, Problems) {
+    let call = Call::new(Operation::Other, CancellationToken::new(), Walk::Unknown);
+    let result = CALL.scope(call.clone(), work).await;
+    (result, call.take_notes().warnings)
+}
+
 impl Call {
     pub(crate) fn new(operation: Operation, stop: CancellationToken, walk: Walk) -> Self {
-        Self { stop, operation, walk, private: Arc::default(), notes: Arc::default() }
+        let progress = Progress::new(|_| {}, stop.clone());
+        Self { stop, operation, walk, private: Arc::default(), progress, notes: Arc::default() }
     }
 
     /// This call, for an object with this private data.
@@ -99,22 +122,25 @@ impl Call {
         Self { private: private.into(), ..self }
     }
 
-    /// Stores a state, which is returned to Terraform even if the call then fails or panics.
+    /// This call, whose progress is sent.
+    pub(crate) fn reporting(self, send: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self { progress: Progress::new(send, self.stop.clone()), ..self }
+    }
+
+    /// Adds a warning to the answer, also if the call then fails or panics.
+    pub fn warn(&self, problem: Problem) {
+        self.note(|notes| notes.warnings.add(problem));
+    }
+
+    /// Stores a state, which is returned to Terraform if the call then fails or panics.
     ///
     /// Call it after each side effect in create and update. Unknown values are saved as null. A later checkpoint or a returned state
     /// replaces it. It has no effect in other calls.
     pub fn checkpoint<S: Serialize>(&self, state: &S) {
         self.note(|notes| match rmp_serde::to_vec_named(state) {
             Ok(checkpoint) => notes.checkpoint = Some(checkpoint),
-            Err(error) => notes.checkpoint_error = Some(error.to_string()),
+            Err(error) => notes.warnings.add(texts::cannot_encode("a checkpoint", error)),
         });
-    }
-
-    /// The read of a managed resource did not find the object: the read returns `None`, and Terraform removes the object from the state.
-    ///
-    /// It has no effect in other calls.
-    pub fn gone(&self) {
-        self.note(|notes| notes.gone = self.operation == Operation::Read);
     }
 
     /// Stores private data with the object. Terraform sends it with the next call for the object: the data of a read with its plan, also that of the
@@ -131,5 +157,25 @@ impl Call {
 
     pub(crate) fn take_notes(&self) -> Notes {
         std::mem::take(&mut self.notes.lock())
+    }
+}
+
+impl Progress {
+    /// Passes the lines to `send`, until `stop` is cancelled.
+    pub fn new(send: impl Fn(String) + Send + Sync + 'static, stop: CancellationToken) -> Self {
+        Self { send: Arc::new(send), stop }
+    }
+
+    /// Sends a line. After a stop it sends none: Terraform 1.14 and 1.15 panic if a line comes between the stop and the result.
+    pub fn report(&self, line: String) {
+        if !self.stop.is_cancelled() {
+            (self.send)(line);
+        }
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("stop", &self.stop).finish_non_exhaustive()
     }
 }

@@ -2,8 +2,8 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, dynamic::Raw};
-use crate::{server::call::Operation, wire};
+use super::{Service, erased::Raw};
+use crate::wire;
 
 impl Service {
     pub(super) async fn configure(
@@ -12,14 +12,12 @@ impl Service {
     ) -> pb::configure_provider::Response {
         self.0.stops.begin_run();
         self.0.walks.configured(wire::has_unknown(request.config.as_ref()));
-        let outcome = self
-            .run(Operation::Other, "configure", "the provider", move |service, diags| {
-                Box::pin(async move {
-                    let config = Raw::from_message(request.config, "the provider's configuration", diags)?;
-                    service.0.catalog.provider.configure(diags, &config, &request.terraform_version).await
-                })
-            })
-            .await;
-        pb::configure_provider::Response { diagnostics: wire::diagnostics(outcome.diags) }
+        let service = self.clone();
+        let work = async move {
+            let config = Raw::from_message(request.config, "the provider's configuration")?;
+            service.0.registry.provider.item.run(&config).await
+        };
+        let outcome = self.run("configure", "the provider", work).await;
+        pb::configure_provider::Response { diagnostics: outcome.diagnostics }
     }
 }

@@ -2,13 +2,16 @@
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, dynamic::Raw};
-use crate::{schema::FunctionError, server::call::Operation, wire};
+use super::{Service, erased::Raw};
+use crate::{
+    problem::{FunctionError, Problems},
+    wire,
+};
 
 impl Service {
     pub(super) fn functions(&self) -> pb::get_functions::Response {
         pb::get_functions::Response {
-            functions: self.0.catalog.functions.map(|name, entry| (name, entry.message.clone())),
+            functions: self.0.registry.functions.map(|name, entry| (name, entry.message.clone())),
             diagnostics: Vec::new(),
         }
     }
@@ -18,23 +21,16 @@ impl Service {
         &self,
         request: pb::call_function::Request,
     ) -> pb::call_function::Response {
-        let name = request.name.clone();
-        let outcome = self
-            .run(Operation::Other, "call", &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.functions.find(&request.name, diags)?;
-                    let arguments: Option<Vec<_>> = request
-                        .arguments
-                        .into_iter()
-                        .map(|argument| Raw::from_message(Some(argument), "an argument", diags))
-                        .collect();
-                    Some(entry.item.call(&arguments?))
-                })
-            })
-            .await;
+        let function = self.0.registry.functions.find(&request.name);
+        let work = async move {
+            let argument = |argument| Raw::from_message(Some(argument), "an argument");
+            let arguments: Vec<_> = request.arguments.into_iter().map(argument).collect::<Result<_, _>>()?;
+            Ok::<_, Problems>(function?.item.call(&arguments))
+        };
+        let outcome = self.run("call", &request.name, work).await;
         let result = outcome.value.unwrap_or_else(|| {
-            let details = outcome.diags.errors.iter().map(|error| error.detail.as_ref());
-            Err(FunctionError { text: details.collect::<Vec<_>>().join("\n\n"), argument: None })
+            let details: Vec<_> = outcome.diagnostics.into_iter().map(|error| error.detail).collect();
+            Err(FunctionError { text: details.join("\n\n"), argument: None })
         });
         match result {
             Ok(value) => pb::call_function::Response { result: Some(wire::message(value)), error: None },
@@ -49,8 +45,9 @@ impl Service {
 mod tests {
     use super::*;
     use crate::{
-        schema::{AttributeType, Function, FunctionSchema, Parameter, Value},
-        server::sample::registry,
+        contract::Function,
+        schema::{AttributeType, FunctionSchema, Parameter, Value},
+        server::tests::registry,
     };
 
     /// Returns its argument, or fails as its argument names.

@@ -3,34 +3,35 @@
 use grit_proto::tfplugin6 as pb;
 
 use super::Service;
+use crate::{problem::Problems, wire};
 
 impl Service {
     pub(super) fn provider_schema(&self) -> pb::get_provider_schema::Response {
-        let catalog = &self.0.catalog;
+        let registry = &self.0.registry;
         pb::get_provider_schema::Response {
-            provider: Some(catalog.provider_schema.clone()),
-            resource_schemas: catalog.resources.map(|name, entry| (name, entry.message.clone())),
-            data_source_schemas: catalog.data_sources.map(|name, entry| (name, entry.message.clone())),
+            provider: Some(registry.provider.message.clone()),
+            resource_schemas: registry.resources.map(|name, entry| (name, entry.message.clone())),
+            data_source_schemas: registry.data_sources.map(|name, entry| (name, entry.message.clone())),
             functions: self.functions().functions,
-            action_schemas: catalog
+            action_schemas: registry
                 .actions
                 .map(|name, entry| (name, pb::ActionSchema { schema: Some(entry.message.clone()) })),
             server_capabilities: Some(capabilities()),
-            diagnostics: catalog.complaints.clone(),
+            diagnostics: wire::diagnostics(registry.bugs.clone(), Problems::default()),
             ..Default::default()
         }
     }
 
     pub(super) fn metadata(&self) -> pb::get_metadata::Response {
         use pb::get_metadata::{ActionMetadata, DataSourceMetadata, FunctionMetadata, ResourceMetadata};
-        let catalog = &self.0.catalog;
+        let registry = &self.0.registry;
         pb::get_metadata::Response {
-            resources: catalog.resources.map(|type_name, _| ResourceMetadata { type_name }),
-            data_sources: catalog.data_sources.map(|type_name, _| DataSourceMetadata { type_name }),
-            functions: catalog.functions.map(|name, _| FunctionMetadata { name }),
-            actions: catalog.actions.map(|type_name, _| ActionMetadata { type_name }),
+            resources: registry.resources.map(|type_name, _| ResourceMetadata { type_name }),
+            data_sources: registry.data_sources.map(|type_name, _| DataSourceMetadata { type_name }),
+            functions: registry.functions.map(|name, _| FunctionMetadata { name }),
+            actions: registry.actions.map(|type_name, _| ActionMetadata { type_name }),
             server_capabilities: Some(capabilities()),
-            diagnostics: catalog.complaints.clone(),
+            diagnostics: wire::diagnostics(registry.bugs.clone(), Problems::default()),
             ..Default::default()
         }
     }

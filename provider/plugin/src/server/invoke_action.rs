@@ -6,12 +6,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Status;
 
-use super::{Events, Service, dynamic::Raw};
-use crate::{
-    schema::Progress,
-    server::call::{Operation, call},
-    wire,
-};
+use super::{Events, Service, erased::Raw};
+use crate::{server::call::Operation, wire};
 
 impl Service {
     pub(super) fn invoke(&self, request: pb::invoke_action::Request) -> Events {
@@ -35,22 +31,17 @@ impl Service {
         request: pb::invoke_action::Request,
         events: mpsc::UnboundedSender<Result<pb::invoke_action::Event, Status>>,
     ) -> Vec<pb::Diagnostic> {
-        let name = request.action_type.clone();
-        let outcome = self
-            .run(Operation::Invoke, "invoke", &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.actions.find(&request.action_type, diags)?;
-                    let config = Raw::from_message(request.config, "the configuration", diags)?;
-                    let send = move |line| {
-                        // Fails only when the caller is gone.
-                        let _ = events.send(Ok(wire::progress(line)));
-                    };
-                    let progress = Progress::new(send, call().stop);
-                    entry.item.invoke(diags, &config, &progress).await
-                })
-            })
-            .await;
-        wire::diagnostics(outcome.diags)
+        let found = self.0.registry.actions.find(&request.action_type);
+        // Fails only when the caller is gone.
+        let call =
+            self.call(Operation::Invoke).reporting(move |line| _ = events.send(Ok(wire::progress(line))));
+        let work = async move {
+            let (entry, config) = (found?, Raw::from_message(request.config, "the configuration")?);
+            // Values that were unknown in the plan are checked here: Terraform neither validates nor plans the action again in the apply.
+            entry.item.check(&config).await?;
+            entry.item.run(&config).await
+        };
+        self.run_call(call, "invoke", &request.action_type, work).await.diagnostics
     }
 }
 
@@ -65,8 +56,13 @@ mod tests {
     use super::*;
     use crate::{
         Problem,
-        schema::{Action, AttributePath, Diagnostics, Schema, schema},
-        server::sample::{Nothing, registry},
+        contract::Block,
+        problem::Problems,
+        schema::{Schema, schema},
+        server::{
+            call::call,
+            tests::{Nothing, registry},
+        },
     };
 
     /// Waits until it is stopped, or panics. Notifies of the stop.
@@ -76,25 +72,22 @@ mod tests {
     }
 
     #[async_trait]
-    impl Action for Waiting {
+    impl Block for Waiting {
         type Config = Nothing;
+        type Output = ();
 
-        fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-            Some(schema(0, "For tests.", []))
+        fn schema(&self) -> Schema {
+            schema(0, "For tests.", [])
         }
 
-        async fn validate(&self, _: &mut Diagnostics, _: Nothing) -> Option<()> {
-            Some(())
-        }
-
-        async fn invoke(&self, diags: &mut Diagnostics, _: Nothing, progress: &Progress) -> Option<()> {
-            progress.report("waiting\u{1b}[2J".to_owned());
+        async fn run(&self, _: Nothing) -> Result<(), Problems> {
+            let call = call();
+            call.progress.report("waiting\u{1b}[2J".to_owned());
             assert!(!self.panics, "a test");
-            call().stop.cancelled().await;
-            progress.report("stopped".to_owned());
+            call.stop.cancelled().await;
+            call.progress.report("stopped".to_owned());
             self.stopped.notify_one();
-            Problem::bug("a test").error(AttributePath::root(), diags);
-            None
+            Err(Problem::bug("a test").into())
         }
     }
 

@@ -6,9 +6,8 @@
 
 mod apply_resource_change;
 pub(crate) mod call;
-mod catalog;
 mod configure_provider;
-mod dynamic;
+mod erased;
 mod functions;
 mod get_provider_schema;
 mod get_resource_identity_schemas;
@@ -19,10 +18,10 @@ mod plan_resource_change;
 mod read_data_source;
 mod read_resource;
 mod registry;
-#[cfg(test)]
-mod sample;
 mod stops;
 mod stored_state;
+#[cfg(test)]
+mod tests;
 mod upgrade_resource_identity;
 mod upgrade_resource_state;
 mod validate;
@@ -30,21 +29,20 @@ mod walks;
 
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture, stream::BoxStream};
+use futures::{FutureExt, stream::BoxStream};
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
 
-use catalog::Catalog;
+use call::{CALL, Call, Notes, Operation, panic_text};
 pub use registry::Registry;
 use stops::Stops;
 use walks::Walks;
 
 use crate::{
-    problem::{Problem, texts},
-    schema::{AttributePath, Diagnostics, DiagnosticsExt},
-    server::call::{CALL, Call, Notes, Operation, panic_text},
+    problem::{Problem, Problems, texts},
+    wire,
 };
 
 /// A provider as the gRPC service of Terraform's plugin protocol. Clones share everything.
@@ -52,7 +50,7 @@ use crate::{
 pub struct Service(Arc<Inner>);
 
 struct Inner {
-    catalog: Catalog,
+    registry: Registry,
     stops: Stops,
     walks: Walks,
     calls: TaskTracker,
@@ -61,9 +59,8 @@ struct Inner {
 impl Service {
     /// The service of this provider, without a process: for tests.
     pub fn new(registry: Registry) -> Self {
-        let catalog = Catalog::new(registry);
         Self(Arc::new(Inner {
-            catalog,
+            registry,
             stops: Stops::default(),
             walks: Walks::default(),
             calls: TaskTracker::new(),
@@ -88,50 +85,53 @@ impl Service {
         self.0.calls.wait().await;
     }
 
-    /// Runs `work` for the type `name`. [`call()`](crate::call) returns its stop token and notes.
+    fn call(&self, operation: Operation) -> Call {
+        Call::new(operation, self.0.stops.token(operation), self.0.walks.now())
+    }
+
+    /// Runs `work` for the type `name` as a call without changes.
+    async fn run<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        name: &str,
+        work: impl Future<Output = Result<T, Problems>> + Send + 'static,
+    ) -> Outcome<T> {
+        self.run_call(self.call(Operation::Other), verb, name, work).await
+    }
+
+    /// Runs `work` for the type `name`. [`call()`](call::call) returns `call` in it.
     ///
     /// If this future is dropped (the client disconnected), the work continues with its token cancelled, so that it can complete cleanly. A
-    /// panic, and a missing result without an error, become diagnostics.
-    async fn run<T, F>(&self, operation: Operation, verb: &'static str, name: &str, work: F) -> Outcome<T>
-    where
-        T: Send + 'static,
-        F: for<'a> FnOnce(&'a Self, &'a mut Diagnostics) -> BoxFuture<'a, Option<T>> + Send + 'static,
-    {
-        let call = Call::new(operation, self.0.stops.token(operation), self.0.walks.now());
+    /// panic, and a failure without a problem, become diagnostics.
+    async fn run_call<T: Send + 'static>(
+        &self,
+        call: Call,
+        verb: &'static str,
+        name: &str,
+        work: impl Future<Output = Result<T, Problems>> + Send + 'static,
+    ) -> Outcome<T> {
         let gone = call.stop.clone().drop_guard();
         let span = tracing::info_span!("call", verb, type_name = name);
         let what = format!("{verb} of {name}");
-        // `work` is called inside, so that a panic before its first await is caught.
-        let service = self.clone();
-        let caught = AssertUnwindSafe(async move {
-            let mut diags = Diagnostics::default();
-            let value = work(&service, &mut diags).await;
-            (value, diags)
-        })
-        .catch_unwind();
+        let caught = AssertUnwindSafe(work).catch_unwind();
         let task = self.0.calls.spawn(CALL.scope(call.clone(), caught.instrument(span)));
         let finished = task.await;
         gone.disarm();
         let mut notes = call.take_notes();
-        let (value, mut diags, failure) = match finished {
-            Ok(Ok((value, diags))) => (value, diags, None),
-            Ok(Err(payload)) => {
-                let failure = panicked(&what, payload.as_ref(), notes.panicked_at.take());
-                (None, Diagnostics::default(), Some(failure))
-            }
-            Err(lost) => (None, Diagnostics::default(), Some(texts::aborted(&what, lost))),
+        let result = match finished {
+            Ok(Ok(result)) => result,
+            Ok(Err(payload)) => Err(panicked(&what, payload.as_ref(), notes.panicked_at.take()).into()),
+            Err(lost) => Err(texts::aborted(&what, lost).into()),
         };
-        let checkpoint = notes.checkpoint_error.take();
-        let checkpoint =
-            checkpoint.map(|error| texts::cannot_encode(&format!("a checkpoint of the {what}"), error));
-        for failure in failure.into_iter().chain(checkpoint) {
-            failure.error(AttributePath::root(), &mut diags);
-        }
-        if value.is_none() && !diags.has_errors() && !notes.gone {
-            Problem::bug(format!("The {what} returned no result and no error"))
-                .error(AttributePath::root(), &mut diags);
-        }
-        Outcome { value, diags, notes }
+        let (value, errors) = match result {
+            Ok(value) => (Some(value), Problems::default()),
+            Err(none) if none.is_empty() => {
+                (None, Problem::bug(format!("The {what} returned no result and no error")).into())
+            }
+            Err(errors) => (None, errors),
+        };
+        let diagnostics = wire::diagnostics(errors, std::mem::take(&mut notes.warnings));
+        Outcome { value, diagnostics, notes }
     }
 }
 
@@ -142,9 +142,9 @@ fn panicked(what: &str, payload: &(dyn Any + Send), place: Option<String>) -> Pr
 
 /// The result of a call.
 struct Outcome<T> {
-    /// `None` needs an error in the diagnostics, or the note that a read found nothing.
+    /// `None` if the call failed: then there is an error in the diagnostics.
     value: Option<T>,
-    diags: Diagnostics,
+    diagnostics: Vec<pb::Diagnostic>,
     notes: Notes,
 }
 
@@ -166,6 +166,13 @@ macro_rules! calls {
                 Ok(Response::new(self.$plain_method()))
             })+
 
+            async fn move_resource_state(
+                &self,
+                request: Request<pb::move_resource_state::Request>,
+            ) -> Answer<pb::move_resource_state::Response> {
+                Ok(Response::new(Self::move_state(request.get_ref())))
+            }
+
             async fn invoke_action(
                 &self,
                 request: Request<pb::invoke_action::Request>,
@@ -181,7 +188,6 @@ calls! {
     call_function => call_function,
     configure_provider => configure,
     import_resource_state => import,
-    move_resource_state => move_state,
     plan_action => plan_action,
     plan_resource_change => plan,
     read_data_source => read_data,

@@ -1,15 +1,18 @@
 //! PlanResourceChange: the planned change. Before a destroy, it can only reject or warn.
 
+use std::sync::Arc;
+
 use grit_proto::tfplugin6 as pb;
 
 use super::{
     Service,
-    dynamic::{Change, Raw},
+    call::{Operation, Private},
+    erased::{Change, Raw},
+    registry::ResourceEntry,
 };
 use crate::{
-    problem::texts,
-    schema::{AttributePath, Diagnostics},
-    server::call::{CALL, Operation, Private, call},
+    problem::{Problem, Problems, texts},
+    schema::AttributePath,
     wire::{self, Encoded, PrivateData},
 };
 
@@ -23,26 +26,21 @@ impl Service {
         } else if !request.planned_private.is_empty() {
             self.0.walks.saw_second_plan();
         }
-        let name = request.type_name.clone();
         let private = Self::private(&request);
-        let object = private.object.clone();
-        let outcome = self
-            .run(Operation::Other, "plan", &name, move |service, diags| {
-                Box::pin(CALL.scope(call().of(private), service.plan_change(request, diags)))
-            })
-            .await;
+        let (name, object) = (request.type_name.clone(), private.object.clone());
+        let work = plan_change(self.0.registry.resources.find(&name), request);
+        let outcome = self.run_call(self.call(Operation::Other).of(private), "plan", &name, work).await;
         let (planned_state, replacing) = outcome
             .value
             .map(|(state, replacing)| (Some(wire::message(state)), replacing))
             .unwrap_or_default();
-        let planned_identity =
-            self.0.catalog.identity(&name).and_then(|it| it.of(&planned_state.as_ref()?.msgpack));
+        let planned_identity = self.identity(&name, planned_state.as_ref());
         pb::plan_resource_change::Response {
             planned_identity,
             planned_state,
             planned_private: PrivateData { object, kept: outcome.notes.kept }.encode(),
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),
-            diagnostics: wire::diagnostics(outcome.diags),
+            diagnostics: outcome.diagnostics,
             ..Default::default()
         }
     }
@@ -69,36 +67,32 @@ impl Service {
                 && request.planned_private.is_empty()
                 && exists(&request.proposed_new_state)
     }
+}
 
-    async fn plan_change(
-        &self,
-        request: pb::plan_resource_change::Request,
-        diags: &mut Diagnostics,
-    ) -> Option<(Encoded, Vec<AttributePath>)> {
-        let resource = &self.0.catalog.resources.find(&request.type_name, diags)?.resource;
-        let change = Change {
-            prior: Raw::from_message(request.prior_state, "the prior state", diags)?,
-            next: Raw::from_message(request.proposed_new_state, "the proposed state", diags)?,
-        };
-        match (change.prior.is_null(), change.next.is_null()) {
-            (true, false) => Some((resource.plan_create(diags, &change.next).await?, Vec::new())),
-            (false, false) => resource.plan_update(diags, &change).await,
-            (false, true) => {
-                resource.plan_destroy(diags, &change.prior).await?;
-                Some((Raw::null().into_encoded(), Vec::new()))
-            }
-            (true, true) => {
-                texts::no_change("a plan").error(AttributePath::root(), diags);
-                None
-            }
+async fn plan_change(
+    found: Result<Arc<ResourceEntry>, Problem>,
+    request: pb::plan_resource_change::Request,
+) -> Result<(Encoded, Vec<AttributePath>), Problems> {
+    let resource = &found?.item;
+    let change = Change {
+        prior: Raw::from_message(request.prior_state, "the prior state")?,
+        next: Raw::from_message(request.proposed_new_state, "the proposed state")?,
+    };
+    match (change.prior.is_null(), change.next.is_null()) {
+        (true, false) => Ok((resource.plan_create(&change.next).await?, Vec::new())),
+        (false, false) => resource.plan_update(&change).await,
+        (false, true) => {
+            resource.plan_destroy(&change.prior).await?;
+            Ok((Raw::null().into_encoded(), Vec::new()))
         }
+        (true, true) => Err(texts::no_change("a plan").into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{call::Walk, sample::registry};
+    use crate::server::{call::Walk, tests::registry};
 
     /// The calls of Terraform 1.16 for an object: in the plan, in the apply of a saved plan, and of a core that stores nothing.
     #[tokio::test]

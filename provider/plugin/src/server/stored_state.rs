@@ -3,20 +3,14 @@
 use grit_proto::tfplugin6 as pb;
 use serde_json::Value as Json;
 
-use crate::{
-    problem::texts,
-    schema::{AttributePath, Diagnostics},
-};
+use crate::problem::{Problem, texts};
 
-/// The stored state; `None` with an error if it is not valid JSON.
-pub(super) fn parse(state: &pb::RawState, name: &str, diags: &mut Diagnostics) -> Option<Json> {
+/// The stored state of a type.
+pub(super) fn parse(state: &pb::RawState, name: &str) -> Result<Json, Problem> {
     if state.json.is_empty() {
-        texts::stored_state_empty(name).error(AttributePath::root(), diags);
-        return None;
+        return Err(texts::stored_state_empty(name));
     }
-    serde_json::from_slice(&state.json)
-        .map_err(|error| texts::stored_state_invalid(name, error).error(AttributePath::root(), diags))
-        .ok()
+    serde_json::from_slice(&state.json).map_err(|error| texts::stored_state_invalid(name, error))
 }
 
 /// The unchanged state as a message.

@@ -4,10 +4,8 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{Service, stored_state};
 use crate::{
-    problem::texts,
-    schema::AttributePath,
-    server::call::Operation,
-    wire::{self, Identity},
+    problem::{Problems, texts},
+    wire::Identity,
 };
 
 impl Service {
@@ -15,31 +13,23 @@ impl Service {
         &self,
         request: pb::upgrade_resource_identity::Request,
     ) -> pb::upgrade_resource_identity::Response {
-        let name = request.type_name.clone();
-        let outcome = self
-            .run(Operation::Other, "upgrade the identity", &name, move |service, diags| {
-                Box::pin(async move {
-                    let stored = request.raw_identity.unwrap_or_default();
-                    let json = stored_state::parse(&stored, &request.type_name, diags)?;
-                    let identity = service.0.catalog.identity(&request.type_name);
-                    let current = identity.filter(|_| request.version == Identity::VERSION);
-                    let Some(current) = current else {
-                        texts::state_version(&request.type_name, request.version)
-                            .error(AttributePath::root(), diags);
-                        return None;
-                    };
-                    let upgraded = current.upgrade(&json);
-                    if upgraded.is_none() {
-                        texts::stored_state_invalid(&request.type_name, "its identity is incomplete")
-                            .error(AttributePath::root(), diags);
-                    }
-                    upgraded
-                })
-            })
-            .await;
+        let pb::upgrade_resource_identity::Request { type_name, version, raw_identity } = request;
+        let found = self.0.registry.resources.find(&type_name);
+        let name = type_name.clone();
+        let work = async move {
+            let stored = stored_state::parse(&raw_identity.unwrap_or_default(), &name)?;
+            let entry = found?;
+            let current = entry.identity.as_ref().filter(|_| version == Identity::VERSION);
+            let current = current.ok_or_else(|| texts::state_version(&name, version))?;
+            let upgraded = current.upgrade(&stored);
+            Ok::<_, Problems>(
+                upgraded.ok_or_else(|| texts::stored_state_invalid(&name, "its identity is incomplete"))?,
+            )
+        };
+        let outcome = self.run("upgrade the identity", &type_name, work).await;
         pb::upgrade_resource_identity::Response {
             upgraded_identity: outcome.value,
-            diagnostics: wire::diagnostics(outcome.diags),
+            diagnostics: outcome.diagnostics,
         }
     }
 }
@@ -54,7 +44,7 @@ mod tests {
             version,
             raw_identity: Some(pb::RawState { json: json.into(), ..Default::default() }),
         };
-        Service::new(crate::server::sample::registry()).upgrade_identity(request).await
+        Service::new(crate::server::tests::registry()).upgrade_identity(request).await
     }
 
     #[tokio::test]

@@ -4,9 +4,7 @@ use grit_proto::tfplugin6 as pb;
 
 use super::{Service, stored_state};
 use crate::{
-    problem::texts,
-    schema::{AttributePath, DiagnosticsExt},
-    server::call::Operation,
+    problem::{Problems, texts},
     wire,
 };
 
@@ -15,37 +13,28 @@ impl Service {
         &self,
         request: pb::upgrade_resource_state::Request,
     ) -> pb::upgrade_resource_state::Response {
-        let name = request.type_name.clone();
-        let outcome = self
-            .run(Operation::Other, "upgrade", &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
-                    let stored = request.raw_state.unwrap_or_default();
-                    let mut state = stored_state::parse(&stored, &request.type_name, diags)?;
-                    let current = request.version == entry.schema.version;
-                    if !current {
-                        let upgraded = entry.resource.upgrade_json(diags, request.version, state);
-                        if upgraded.is_none() && !diags.has_errors() {
-                            texts::state_version(&request.type_name, request.version)
-                                .error(AttributePath::root(), diags);
-                        }
-                        state = upgraded?;
-                    }
-                    let pruned = wire::prune_json(&mut state, &entry.schema);
-                    entry.resource.observe_stored_state(&state);
-                    // Unchanged if possible: parsing loses digits of long numbers.
-                    let as_stored = current && !pruned;
-                    Some(if as_stored {
-                        stored_state::unchanged(stored)
-                    } else {
-                        stored_state::message(&state)
-                    })
-                })
+        let pb::upgrade_resource_state::Request { type_name, version, raw_state } = request;
+        let found = self.0.registry.resources.find(&type_name);
+        let name = type_name.clone();
+        let work = async move {
+            let (entry, stored) = (found?, raw_state.unwrap_or_default());
+            let mut state = stored_state::parse(&stored, &name)?;
+            if version != entry.schema.version {
+                return Err(texts::state_version(&name, version).into());
+            }
+            let pruned = wire::prune_json(&mut state, &entry.schema);
+            entry.item.observe_stored_state(&state);
+            // Unchanged if possible: parsing loses digits of long numbers.
+            Ok::<_, Problems>(if pruned {
+                stored_state::message(&state)
+            } else {
+                stored_state::unchanged(stored)
             })
-            .await;
+        };
+        let outcome = self.run("upgrade", &type_name, work).await;
         pb::upgrade_resource_state::Response {
             upgraded_state: outcome.value,
-            diagnostics: wire::diagnostics(outcome.diags),
+            diagnostics: outcome.diagnostics,
         }
     }
 }

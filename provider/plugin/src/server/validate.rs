@@ -1,9 +1,11 @@
 //! The Validate calls, and PlanAction. Values of the configuration can be unknown.
 
+use std::sync::Arc;
+
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, dynamic::Raw};
-use crate::{server::call::Operation, wire};
+use super::{Service, erased::Raw, registry::BlockEntry};
+use crate::{problem::Problem, wire};
 
 const WHAT: &str = "the configuration";
 
@@ -12,15 +14,13 @@ impl Service {
         &self,
         request: pb::validate_provider_config::Request,
     ) -> pb::validate_provider_config::Response {
-        let outcome = self
-            .run(Operation::Other, "validate", "the provider block", move |service, diags| {
-                Box::pin(async move {
-                    let config = Raw::from_message(request.config, WHAT, diags)?;
-                    service.0.catalog.provider.validate(diags, &config).await
-                })
-            })
-            .await;
-        pb::validate_provider_config::Response { diagnostics: wire::diagnostics(outcome.diags) }
+        let service = self.clone();
+        let work = async move {
+            let config = Raw::from_message(request.config, WHAT)?;
+            service.0.registry.provider.item.check(&config).await
+        };
+        let outcome = self.run("validate", "the provider block", work).await;
+        pb::validate_provider_config::Response { diagnostics: outcome.diagnostics }
     }
 
     pub(super) async fn validate_resource(
@@ -30,65 +30,51 @@ impl Service {
         if wire::has_unknown(request.config.as_ref()) {
             self.0.walks.saw_plan();
         }
-        let name = request.type_name.clone();
-        let outcome = self
-            .run(Operation::Other, "validate", &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.resources.find(&request.type_name, diags)?;
-                    let config = Raw::from_message(request.config, WHAT, diags)?;
-                    entry.resource.validate(diags, &config).await
-                })
-            })
-            .await;
-        pb::validate_resource_config::Response { diagnostics: wire::diagnostics(outcome.diags) }
+        let found = self.0.registry.resources.find(&request.type_name);
+        let work = async move {
+            let config = Raw::from_message(request.config, WHAT)?;
+            found?.item.validate(&config).await
+        };
+        let outcome = self.run("validate", &request.type_name, work).await;
+        pb::validate_resource_config::Response { diagnostics: outcome.diagnostics }
     }
 
     pub(super) async fn validate_data_source(
         &self,
         request: pb::validate_data_resource_config::Request,
     ) -> pb::validate_data_resource_config::Response {
-        let name = request.type_name.clone();
-        let outcome = self
-            .run(Operation::Other, "validate", &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.data_sources.find(&request.type_name, diags)?;
-                    let config = Raw::from_message(request.config, WHAT, diags)?;
-                    entry.item.validate(diags, &config).await
-                })
-            })
-            .await;
-        pb::validate_data_resource_config::Response { diagnostics: wire::diagnostics(outcome.diags) }
+        let found = self.0.registry.data_sources.find(&request.type_name);
+        let diagnostics = self.check("validate", &request.type_name, found, request.config).await;
+        pb::validate_data_resource_config::Response { diagnostics }
     }
+
     pub(super) async fn validate_action(
         &self,
         request: pb::validate_action_config::Request,
     ) -> pb::validate_action_config::Response {
-        let diagnostics = self.check_action("validate", request.type_name, request.config).await;
+        let found = self.0.registry.actions.find(&request.type_name);
+        let diagnostics = self.check("validate", &request.type_name, found, request.config).await;
         pb::validate_action_config::Response { diagnostics }
     }
 
     /// PlanAction: Terraform stores no plan of an action, so the same check is repeated.
     pub(super) async fn plan_action(&self, request: pb::plan_action::Request) -> pb::plan_action::Response {
-        let diagnostics = self.check_action("plan", request.action_type, request.config).await;
+        let found = self.0.registry.actions.find(&request.action_type);
+        let diagnostics = self.check("plan", &request.action_type, found, request.config).await;
         pb::plan_action::Response { diagnostics, ..Default::default() }
     }
 
-    async fn check_action(
+    async fn check(
         &self,
         verb: &'static str,
-        name: String,
+        name: &str,
+        found: Result<Arc<BlockEntry>, Problem>,
         config: Option<pb::DynamicValue>,
     ) -> Vec<pb::Diagnostic> {
-        let type_name = name.clone();
-        let outcome = self
-            .run(Operation::Other, verb, &name, move |service, diags| {
-                Box::pin(async move {
-                    let entry = service.0.catalog.actions.find(&type_name, diags)?;
-                    let config = Raw::from_message(config, WHAT, diags)?;
-                    entry.item.validate(diags, &config).await
-                })
-            })
-            .await;
-        wire::diagnostics(outcome.diags)
+        let work = async move {
+            let config = Raw::from_message(config, WHAT)?;
+            found?.item.check(&config).await
+        };
+        self.run(verb, name, work).await.diagnostics
     }
 }

@@ -3,12 +3,10 @@
 //! A diagnostic contains text of hosts: a banner, the output of a command, the reason of a wrapper. Terraform prints it unchanged, so a
 //! host could overwrite lines, change a title, or reverse the text direction.
 
-use std::borrow::Cow;
-
 /// Escapes control characters other than line breaks and tabs, and characters that change the text direction, as `\u{1b}`.
-pub(super) fn visible(text: Cow<'static, str>) -> String {
+pub(super) fn visible(text: String) -> String {
     if !text.contains(is_active) {
-        return text.into_owned();
+        return text;
     }
     let mut shown = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();

@@ -4,8 +4,8 @@ use grit_proto::tfplugin6 as pb;
 use serde::Serialize;
 
 use crate::{
-    problem::texts,
-    schema::{AttributePath, Diagnostics, holds_unknown},
+    problem::{Problem, texts},
+    schema::holds_unknown,
 };
 
 /// A value as msgpack; null is nil.
@@ -31,9 +31,7 @@ pub(crate) fn null_message() -> pb::DynamicValue {
     message(NIL.to_vec())
 }
 
-/// Encodes a value. `what` names it in the diagnostic of a failure.
-pub(crate) fn encode<T: Serialize>(value: &T, what: &str, diags: &mut Diagnostics) -> Option<Encoded> {
-    rmp_serde::to_vec_named(value)
-        .map_err(|error| texts::cannot_encode(what, error).error(AttributePath::root(), diags))
-        .ok()
+/// Encodes a value. `what` names it in a failure.
+pub(crate) fn encode<T: Serialize>(value: &T, what: &str) -> Result<Encoded, Problem> {
+    rmp_serde::to_vec_named(value).map_err(|error| texts::cannot_encode(what, error))
 }

@@ -20,7 +20,7 @@ mod testing {
     //! Values and schemas for the tests of this module.
 
     use super::Encoded;
-    use crate::schema::{Attribute, AttributeConstraint, AttributeType, Block, Schema};
+    use crate::schema::{Attribute, AttributeConstraint, AttributeType, BlockSchema, Schema};
 
     pub(super) fn attribute(attr_type: AttributeType) -> Attribute {
         Attribute { attr_type, constraint: AttributeConstraint::Optional, ..Attribute::default() }
@@ -28,7 +28,7 @@ mod testing {
 
     pub(super) fn schema_of<const N: usize>(attributes: [(&str, AttributeType); N]) -> Schema {
         let attributes = attributes.map(|(name, of)| (name.to_owned(), attribute(of))).into();
-        Schema { version: 1, block: Block { attributes, ..Block::default() } }
+        Schema { version: 1, block: BlockSchema { attributes, ..BlockSchema::default() } }
     }
 
     pub(super) fn from_json(value: &serde_json::Value) -> Encoded {

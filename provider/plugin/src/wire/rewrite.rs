@@ -6,7 +6,7 @@ use rmpv::Value as Msgpack;
 use serde_json::Value as Json;
 
 use super::Encoded;
-use crate::schema::{Attribute, AttributeType, Block, Schema};
+use crate::schema::{Attribute, AttributeType, BlockSchema, Schema};
 
 /// Replaces unknown values by the prior value, or by null: a state cannot contain unknown values.
 pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
@@ -51,7 +51,7 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
     }
 }
 
-fn prune_block(value: &mut Json, block: &Block) -> bool {
+fn prune_block(value: &mut Json, block: &BlockSchema) -> bool {
     let Json::Object(members) = value else { return false };
     let before = members.len();
     members.retain(|name, _| block.attributes.contains_key(name) || block.blocks.contains_key(name));

@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use grit_proto::tfplugin6 as pb;
 
 use super::control_characters::visible;
-use crate::schema::{
-    Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, Block, Diagnostic,
-    Diagnostics, FunctionError, FunctionSchema, NestedBlock, Parameter, Schema, StringKind,
+use crate::{
+    problem::{FunctionError, Problem, Problems},
+    schema::{
+        Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, BlockSchema,
+        FunctionSchema, NestedBlock, Parameter, Schema, StringKind,
+    },
 };
 
 pub(crate) fn schema(schema: &Schema) -> pb::Schema {
@@ -18,29 +21,29 @@ pub(crate) fn schema(schema: &Schema) -> pb::Schema {
 ///
 /// Each diagnostic points at a top-level attribute: for a longer path, Terraform up to 1.11 shows the first line of the block. The text
 /// contains the whole path.
-pub(crate) fn diagnostics(diags: Diagnostics) -> Vec<pb::Diagnostic> {
+pub(crate) fn diagnostics(errors: Problems, warnings: Problems) -> Vec<pb::Diagnostic> {
     use pb::diagnostic::Severity;
     let message = |severity: Severity| {
-        move |diag: Diagnostic| pb::Diagnostic {
+        move |problem: Problem| pb::Diagnostic {
             severity: severity.into(),
-            summary: visible(diag.summary),
-            detail: visible(diag.detail),
-            attribute: diag
-                .attribute
+            detail: visible(problem.detail()),
+            summary: visible(problem.summary),
+            attribute: problem
+                .path
                 .steps
-                .first()
-                .cloned()
+                .into_iter()
+                .next()
                 .map(|step| attribute_path(&AttributePath { steps: vec![step] })),
         }
     };
-    let errors = diags.errors.into_iter().map(message(Severity::Error));
-    errors.chain(diags.warnings.into_iter().map(message(Severity::Warning))).collect()
+    let errors = errors.into_iter().map(message(Severity::Error));
+    errors.chain(warnings.into_iter().map(message(Severity::Warning))).collect()
 }
 
 /// A line of progress of an action, as an event.
 pub(crate) fn progress(line: String) -> pb::invoke_action::Event {
     use pb::invoke_action::event::{Progress, Type};
-    pb::invoke_action::Event { r#type: Some(Type::Progress(Progress { message: visible(line.into()) })) }
+    pb::invoke_action::Event { r#type: Some(Type::Progress(Progress { message: visible(line) })) }
 }
 
 /// The result of an action, as an event.
@@ -85,12 +88,12 @@ pub(crate) fn function(schema: &FunctionSchema) -> pb::Function {
 /// A function's error as a message.
 pub(crate) fn function_error(error: FunctionError) -> pb::FunctionError {
     pb::FunctionError {
-        text: visible(error.text.into()),
+        text: visible(error.text),
         function_argument: error.argument.and_then(|index| index.try_into().ok()),
     }
 }
 
-fn block(block: &Block) -> pb::schema::Block {
+fn block(block: &BlockSchema) -> pb::schema::Block {
     pb::schema::Block {
         version: block.version,
         attributes: attributes(&block.attributes),

@@ -1,4 +1,5 @@
-use grit_plugin::schema::is_known;
+use futures::FutureExt as _;
+use grit_plugin::{Problem, schema::is_known, warnings_of};
 
 use super::*;
 use crate::config::manager::RunnerManagerArgs;
@@ -15,15 +16,22 @@ fn path_of(attribute: &str) -> AttributePath {
     })
 }
 
+/// The errors and the warnings of the check.
+fn check(args: &SshArgs) -> (Problems, Problems) {
+    let mut errors = Problems::default();
+    let check = warnings_of(async { args.check(&AttributePath::new("ssh"), &mut errors) });
+    let ((), warnings) = check.now_or_never().unwrap();
+    (errors, warnings)
+}
+
 #[test]
 fn unknown_element_does_not_skip_other_checks() {
     let value = |text: &str| Value::Value(text.to_owned());
     let command = vec![value("ssh"), Value::Unknown, value("{{hots}}")];
     let args = SshArgs { proxy_command: Value::Value(command), ..SshArgs::default() };
     assert!(!is_known(&args));
-    let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), &mut diags);
-    let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+    let (problems, _) = check(&args);
+    let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
     assert_eq!(paths, [path_of("ssh.proxy_command[2]")]);
 }
 
@@ -36,13 +44,13 @@ fn tokens_of_ssh_config_are_a_warning() {
         (proxy, "ssh.proxy_command[2]", "%h, %p", "{{host}}, {{port}}"),
         (ssh, "ssh.ssh_command[2]", "%h, %r", "{{host}}, {{username}}"),
     ] {
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), &mut diags);
-        assert!(diags.errors.is_empty(), "{:?}", diags.errors);
-        let [warning] = diags.warnings.as_slice() else { panic!("{:?}", diags.warnings) };
-        assert_eq!(warning.attribute, path_of(path));
+        let (problems, warnings) = check(&args);
+        assert!(problems.is_empty(), "{:?}", problems);
+        let warnings: Vec<_> = warnings.into_iter().collect();
+        let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert_eq!(warning.path, path_of(path));
         let words = format!("`{path}`: only ssh_config replaces {tokens}; write {names}.");
-        assert!(warning.detail.starts_with(&words), "{}", warning.detail);
+        assert!(warning.detail().starts_with(&words), "{}", warning.detail());
     }
 }
 
@@ -57,11 +65,10 @@ fn ssh_errors_point_at_their_attributes() {
         ssh_command: Value::Value(vec![value("nc"), Value::Null]),
         ..SshArgs::default()
     };
-    let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), &mut diags);
-    let warned: Vec<_> = diags.warnings.into_iter().map(|warning| warning.attribute).collect();
+    let (problems, warnings) = check(&args);
+    let warned: Vec<_> = warnings.into_iter().map(|warning| warning.path).collect();
     assert_eq!(warned, [path_of("ssh.private_key_path")], "no connection is made in a plan");
-    let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+    let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
     let wanted = [
         "ssh.call_timeout",
         "ssh.ssh_command",
@@ -89,11 +96,10 @@ fn certificate_and_passphrase_need_a_private_key() {
         ..SshArgs::default()
     };
     let errors = |args: &SshArgs| {
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), &mut diags);
-        let summaries: Vec<_> = diags.errors.iter().map(|error| error.summary.clone()).collect();
+        let (problems, _) = check(&args);
+        let summaries: Vec<_> = problems.iter().map(|error| error.summary.clone()).collect();
         assert!(summaries.iter().all(|it| it == "Attribute has no effect"), "{summaries:?}");
-        diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
+        problems.into_iter().map(|error| error.path).collect::<Vec<_>>()
     };
     let wanted =
         ["ssh.proxy_jump[0].certificate_path", "ssh.proxy_jump[0].passphrase", "ssh.certificate_path"];
@@ -111,10 +117,9 @@ fn unreadable_known_hosts_file_is_a_warning() {
     let check = |path: &std::path::Path, home: Option<&str>| {
         let known_hosts_path = Value::Value(path.to_str().unwrap().to_owned());
         let args = SshArgs { known_hosts_path, home: home.map(PathBuf::from), ..SshArgs::default() };
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), &mut diags);
-        assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
-        diags.warnings.into_iter().map(|warning| (warning.attribute, warning.detail)).collect::<Vec<_>>()
+        let (problems, warnings) = check(&args);
+        assert_eq!(problems.len(), 0, "{:?}", problems);
+        warnings.into_iter().map(|warning| (warning.path.clone(), warning.detail())).collect::<Vec<_>>()
     };
     let warned = check(&dir.path().join("missing"), None);
     assert_eq!(warned.len(), 1, "{warned:?}");
@@ -157,10 +162,8 @@ fn unusable_variables_are_named() {
         ("GRIT_SSH_PASSPHRASE", "/not a file", ""),
     ] {
         let args = SshArgs::default().or_environment(|it| (it == name).then(|| value.to_owned()));
-        let mut diags = Diagnostics::default();
-        args.check_variables(&mut diags);
-        assert!(diags.errors.is_empty(), "{:?}", diags.errors);
-        let warned: Vec<_> = diags.warnings.iter().map(|it| it.detail.as_ref()).collect();
+        let ((), warnings) = warnings_of(async { args.check_variables() }).now_or_never().unwrap();
+        let warned: Vec<_> = warnings.iter().map(Problem::detail).collect();
         let is_right = |text: &str| text.starts_with(&format!("`{name}`: ")) && text.contains(words);
         assert!(warned.len() == usize::from(!words.is_empty()), "{name}: {warned:?}");
         assert!(warned.iter().all(|text| is_right(text)), "{name}: {warned:?}");
@@ -177,9 +180,8 @@ fn too_short_durations_are_rejected() {
             keepalive_interval: value(text),
             ..SshArgs::default()
         };
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), &mut diags);
-        diags.errors.into_iter().map(|error| error.attribute).collect::<Vec<_>>()
+        let (problems, _) = check(&args);
+        problems.into_iter().map(|error| error.path).collect::<Vec<_>>()
     };
     assert_eq!(check("2s"), []);
     assert_eq!(check("100ms"), ["ssh.connect_timeout"].map(path_of));
@@ -209,9 +211,8 @@ fn empty_string_attribute_counts_as_null() {
         known_hosts_path: empty(),
         ..SshArgs::default()
     };
-    let mut diags = Diagnostics::default();
-    args.check(&AttributePath::new("ssh"), &mut diags);
-    assert_eq!(diags.errors.len(), 0, "{:?}", diags.errors);
+    let (problems, _) = check(&args);
+    assert_eq!(problems.len(), 0, "{:?}", problems);
     let login = args.login(None, None);
     let credentials = login.credentials.unwrap();
     assert!(login.username.is_none() && credentials.passphrase.is_none());
@@ -234,9 +235,8 @@ fn empty_key_attribute_is_an_error() {
             proxy_jump: Value::Value(vec![Value::Value(hop)]),
             ..SshArgs::default()
         };
-        let mut diags = Diagnostics::default();
-        args.check(&AttributePath::new("ssh"), &mut diags);
-        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+        let (problems, _) = check(&args);
+        let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
         let wanted = [
             "ssh.proxy_jump[0].private_key",
             "ssh.proxy_jump[0].host_key",
@@ -247,9 +247,9 @@ fn empty_key_attribute_is_an_error() {
         assert_eq!(paths, wanted.map(path_of), "{text:?}");
 
         let manager = RunnerManagerArgs { host_key: value(), ..RunnerManagerArgs::default() };
-        let mut diags = Diagnostics::default();
-        manager.check(&AttributePath::new("runner_manager"), &mut diags);
-        let paths: Vec<_> = diags.errors.into_iter().map(|error| error.attribute).collect();
+        let mut problems = Problems::default();
+        manager.check(&AttributePath::new("runner_manager"), &mut problems);
+        let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
         assert!(paths.contains(&path_of("runner_manager.host_key")), "{text:?}: {paths:?}");
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    attribute_map,
+    Problems, attribute_map,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Diagnostics, Schema, Value, boolean,
-        computed_as, object, object_schema, secret, text,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Schema, Value, boolean, computed_as,
+        object, object_schema, secret, text,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -39,9 +39,11 @@ pub struct DeploymentState {
 
 impl DeploymentState {
     /// Refuses invalid values. Unknown values are accepted. Returns the source, if it is known.
-    pub(super) fn check(&self, diags: &mut Diagnostics) -> Option<Source> {
+    pub(super) fn check(&self) -> Result<Option<Source>, Problems> {
+        let mut found = Problems::default();
+        let problems = &mut found;
         let root = AttributePath::new;
-        self.check_sources(diags);
+        self.check_sources(problems);
         for (name, text) in [
             ("state_path", &self.state_path),
             ("state_json", &self.state_json),
@@ -50,18 +52,17 @@ impl DeploymentState {
             if let Value::Value(text) = text
                 && text.trim().is_empty()
             {
-                values::empty(&root(name), text).error(root(name), diags);
+                problems.add(values::empty(root(name), text));
             }
         }
         if self.directory.is_null() && set(&self.terraform_path).is_some() {
-            let path = root("terraform_path");
-            values::only_with(&path, "directory").error(path, diags);
+            problems.add(values::only_with(root("terraform_path"), "directory"));
         }
-        ReadTimeout::check(&self.timeouts, diags);
-        self.source()
+        ReadTimeout::check(&self.timeouts, problems);
+        found.or(self.source())
     }
 
-    fn check_sources(&self, diags: &mut Diagnostics) {
+    fn check_sources(&self, problems: &mut Problems) {
         let sources = [
             ("state_path", !self.state_path.is_null()),
             ("state_json", !self.state_json.is_null()),
@@ -71,7 +72,7 @@ impl DeploymentState {
         let set: Vec<_> = sources.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
         if set.len() != 1 {
             let path = set.last().map_or_else(AttributePath::root, |name| AttributePath::new(*name));
-            values::not_exactly_one(&set, &names).error(path, diags);
+            problems.add(values::not_exactly_one(&set, &names).at(path));
         }
     }
 

@@ -1,13 +1,18 @@
 use super::*;
 use crate::config::timeouts::ReadTimeout;
-use grit_plugin::schema::Value;
+use grit_plugin::{Problem, schema::Value, warnings_of};
 use serde_json::{Value as Json, json};
 
-/// The read of a configuration with these attributes; the others are null.
-async fn read(attributes: Json) -> (Option<Json>, Diagnostics) {
-    let mut diags = Diagnostics::default();
-    let state = Deployment.read(&mut diags, config(attributes)).await;
-    (state.map(|state| serde_json::to_value(state.runner_managers).unwrap()), diags)
+/// The read of a configuration with these attributes; the others are null. The errors, then the warnings.
+async fn read(attributes: Json) -> (Option<Json>, Problems, Vec<String>) {
+    let (result, warnings) = warnings_of(Deployment.run(config(attributes))).await;
+    let warnings = warnings.iter().map(Problem::detail).collect();
+    match result {
+        Ok(state) => {
+            (Some(serde_json::to_value(state.runner_managers).unwrap()), Problems::default(), warnings)
+        }
+        Err(problems) => (None, problems, warnings),
+    }
 }
 
 fn config(attributes: Json) -> DeploymentState {
@@ -29,8 +34,8 @@ fn of_outputs(outputs: &Json) -> Json {
 }
 
 /// Each error with the attribute that it points at.
-fn errors(diags: &Diagnostics) -> Vec<String> {
-    diags.errors.iter().map(|error| format!("{}: {}", error.attribute, error.detail)).collect()
+fn errors(problems: &Problems) -> Vec<String> {
+    problems.iter().map(|error| format!("{}: {}", error.path, error.detail())).collect()
 }
 
 fn managers() -> Json {
@@ -40,10 +45,10 @@ fn managers() -> Json {
 #[tokio::test]
 async fn state_and_outputs_give_the_same_managers() {
     let state = json!({ "version": 4, "outputs": { "grit_runner_managers": { "value": managers() } } });
-    let (first, diags) = read(json!({ "state_json": state.to_string() })).await;
-    assert_eq!(errors(&diags), [""; 0]);
+    let (first, problems, _) = read(json!({ "state_json": state.to_string() })).await;
+    assert_eq!(errors(&problems), [""; 0]);
     let outputs = json!({ "grit_runner_managers": managers(), "other": [1] });
-    let (second, _) = read(of_outputs(&outputs)).await;
+    let (second, _, _) = read(of_outputs(&outputs)).await;
     assert_eq!(first, second);
     assert_eq!(first.unwrap()["a"]["ssh_key_pem"], "SECRET");
 }
@@ -58,9 +63,9 @@ async fn exactly_one_source_is_required() {
         json!({ "directory": " ", "timeouts": { "read": "soon" } }),
         json!({ "state_json": "{}", "timeouts": { "read": "10ms" } }),
     ] {
-        let (state, diags) = read(attributes).await;
+        let (state, problems, _) = read(attributes).await;
         assert!(state.is_none());
-        all += &format!("{}\n----\n", errors(&diags).join("\n"));
+        all += &format!("{}\n----\n", errors(&problems).join("\n"));
     }
     insta::assert_snapshot!(all);
 }
@@ -70,9 +75,9 @@ async fn invalid_manager_error_names_entry_and_source() {
     let outputs = json!({ "grit_runner_managers": {
         "a": { "wrapper_address": "h:1", "ssh_key_pem": ["SECRET"] }, "b": { "address": "h:0", "wrapper_address": "h:1" },
     }});
-    let (state, diags) = read(of_outputs(&outputs)).await;
+    let (state, problems, _) = read(of_outputs(&outputs)).await;
     assert!(state.is_none());
-    let errors = errors(&diags).join("\n");
+    let errors = errors(&problems).join("\n");
     assert!(!errors.contains("SECRET"));
     insta::assert_snapshot!(errors);
 }
@@ -81,35 +86,39 @@ async fn invalid_manager_error_names_entry_and_source() {
 async fn unused_attribute_is_a_warning() {
     let mut map = managers();
     map["a"]["usernmae"] = json!("deploy");
-    let (state, diags) = read(of_outputs(&json!({ "grit_runner_managers": map }))).await;
+    let (state, _, warnings) = read(of_outputs(&json!({ "grit_runner_managers": map }))).await;
     assert!(state.is_some());
-    assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].usernmae`"), "{diags:?}");
+    assert!(warnings[0].contains("`grit_runner_managers[\"a\"].usernmae`"), "{warnings:?}");
 
     // Also beside errors: the misspelled name is the cause of this one.
     let misspelled = json!({ "a": { "adress": "h1", "wrapper_address": "h:1" } });
-    let (state, diags) = read(of_outputs(&json!({ "grit_runner_managers": misspelled }))).await;
+    let (state, problems, warnings) = read(of_outputs(&json!({ "grit_runner_managers": misspelled }))).await;
     assert!(state.is_none());
-    assert!(errors(&diags)[0].contains("`grit_runner_managers[\"a\"].address` is required"), "{diags:?}");
-    assert!(diags.warnings[0].detail.contains("`grit_runner_managers[\"a\"].adress`"), "{diags:?}");
+    assert!(
+        errors(&problems)[0].contains("`grit_runner_managers[\"a\"].address` is required"),
+        "{problems:?}"
+    );
+    assert!(warnings[0].contains("`grit_runner_managers[\"a\"].adress`"), "{warnings:?}");
 }
 
 #[tokio::test]
 async fn missing_output_is_an_error_unless_allowed() {
     let mut other = of_outputs(&json!({ "other": 1 }));
-    let (_, diags) = read(other.clone()).await;
+    let (_, problems, _) = read(other.clone()).await;
     assert!(
-        errors(&diags)[0].starts_with("state_json: `state_json`: it has no output `grit_runner_managers`."),
-        "{diags:?}"
+        errors(&problems)[0]
+            .starts_with("state_json: `state_json`: it has no output `grit_runner_managers`."),
+        "{problems:?}"
     );
     other["allow_missing"] = json!(true);
-    let (state, diags) = read(other).await;
+    let (state, _, warnings) = read(other).await;
     assert_eq!(state, Some(json!({})));
-    assert!(diags.warnings[0].detail.contains("Its outputs are `other`."), "{diags:?}");
+    assert!(warnings[0].contains("Its outputs are `other`."), "{warnings:?}");
     // Only a missing output is allowed.
-    let (state, diags) = read(json!({ "state_path": "/nonexistent", "allow_missing": true })).await;
+    let (state, problems, _) = read(json!({ "state_path": "/nonexistent", "allow_missing": true })).await;
     assert!(
-        state.is_none() && errors(&diags)[0].starts_with("state_path: `/nonexistent`: No such file"),
-        "{diags:?}"
+        state.is_none() && errors(&problems)[0].starts_with("state_path: `/nonexistent`: No such file"),
+        "{problems:?}"
     );
 }
 
@@ -127,8 +136,7 @@ fn unknown_values_pass_the_check() {
             ..config(json!({}))
         },
     ] {
-        let mut diags = Diagnostics::default();
-        config.check(&mut diags);
-        assert_eq!(errors(&diags), [""; 0]);
+        let problems = config.check().err().unwrap_or_default();
+        assert_eq!(errors(&problems), [""; 0]);
     }
 }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
-    Problem, attribute_map,
+    Problem, Problems, attribute_map,
     schema::{
-        AttributeType, Diagnostics, Schema, Value, computed_as, computed_boolean, computed_number,
-        computed_text, object, object_schema,
+        AttributeType, Schema, Value, computed_as, computed_boolean, computed_number, computed_text, object,
+        object_schema,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -117,9 +117,11 @@ impl ManagerStatus {
 }
 
 impl StatusState {
-    pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_map(&self.runner_managers, diags);
-        ReadTimeout::check(&self.timeouts, diags);
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        manager::check_map(&self.runner_managers, &mut problems);
+        ReadTimeout::check(&self.timeouts, &mut problems);
+        problems.or(())
     }
 
     pub(super) fn timeout(&self) -> Duration {

@@ -116,9 +116,9 @@ fn unknown_outputs_keep_known_keys() {
         ("ec2_instance_id", Dynamic::Unknown),
         ("ec2_runner_wrapper_socket_path", text("unix:///run/w.sock")),
     ]);
-    let mut diags = Diagnostics::default();
-    let entries = of_argument(&planned, &mut diags);
-    assert!(diags.errors.is_empty(), "{diags:?}");
+    let mut problems = Problems::default();
+    let entries = of_argument(&planned, &mut problems);
+    assert!(problems.is_empty(), "{problems:?}");
     let [(Value::Value(key), Value::Value(manager))] = entries.as_slice() else { panic!("one known entry") };
     assert!(key == "a" && manager.address.is_unknown() && manager.instance_id.is_unknown());
     assert!(manager.wrapper_address.is_value() && manager.ssh_key_pem.is_null());
@@ -128,7 +128,7 @@ fn unknown_outputs_keep_known_keys() {
         ("instance_name", Dynamic::Unknown),
         ("wrapper_address", text("h:1")),
     ]);
-    assert!(of_argument(&unnamed, &mut diags).iter().all(|(key, _)| key.is_unknown()));
+    assert!(of_argument(&unnamed, &mut problems).iter().all(|(key, _)| key.is_unknown()));
     let whole = ManagersFromGrit.call(vec![Value::Unknown]);
     assert!(whole.is_ok_and(|result| result.is_unknown()));
 }

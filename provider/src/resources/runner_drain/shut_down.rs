@@ -1,8 +1,8 @@
 //! What a destroy does on the host, and how its result is reported.
 
 use grit_plugin::{
-    Problem, call,
-    schema::{AttributePath, Diagnostics, Value},
+    Problem, Problems, call,
+    schema::{AttributePath, Value},
 };
 use tokio::time::Instant;
 
@@ -21,12 +21,11 @@ impl RunnerDrain {
     /// Drains the runner of a drain resource. `start` is the time of the destroy call: the timeout counts from there.
     pub(super) async fn shut_down(
         &self,
-        diags: &mut Diagnostics,
         prior: &DrainState,
         client: &WrapperClient,
         known: &Configured,
         start: Instant,
-    ) -> Option<()> {
+    ) -> Result<(), Problems> {
         let name = prior.name();
         let setting = prior.assume_setting();
         let policy = prior.policy(known, start, setting);
@@ -36,28 +35,25 @@ impl RunnerDrain {
             Draining { shared: &self.shared, known, name: &name, client, options: prior.options() };
         match draining.run(client, &policy, &call().stop).await {
             Ok(Drained::Ended(ended)) => {
-                report_end(diags, &name, &AttributePath::root(), Subject::Drain, &policy, &ended);
+                report_end(&name, &AttributePath::root(), Subject::Drain, &policy, &ended);
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let setting = setting.unwrap_or(AssumeSetting::Attribute);
-                drain::assumed_terminated(&name, attempts, waited, &error, setting)
-                    .warning(AttributePath::root(), diags);
+                call().warn(drain::assumed_terminated(&name, attempts, waited, &error, setting));
             }
             Ok(Drained::InProgress(_)) => {
-                Problem::bug("A drain ended before its runner had exited")
-                    .error(AttributePath::root(), diags);
-                return None;
+                return Err(Problem::bug("A drain ended before its runner had exited").into());
             }
             Err(failure) => {
                 let path = match &failure {
                     NotDrained::TooFewPeers { .. } => AttributePath::new("guard"),
                     _ => AttributePath::root(),
                 };
-                drain::not_drained(&name, &failure, id, setting, Subject::Drain).error(path, diags);
-                return None;
+                let problem = drain::not_drained(&name, &failure, id, setting, Subject::Drain);
+                return Err(problem.at(path).into());
             }
         }
-        Some(())
+        Ok(())
     }
 }
 

@@ -4,10 +4,9 @@ use grit_ssh::Selectors;
 use std::time::Duration;
 
 use grit_plugin::{
-    attribute_map,
+    Problems, attribute_map, call,
     schema::{
-        AttributePath, Diagnostics, Schema, Value, computed_text, object, object_schema, required_object,
-        required_text,
+        AttributePath, Schema, Value, computed_text, object, object_schema, required_object, required_text,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -41,9 +40,6 @@ pub struct DrainState {
 /// The id of a drain that was imported and not applied yet begins with this.
 const IMPORTED: &str = "imported#";
 
-/// The id of a drain that was moved from another resource type and not applied yet begins with this.
-pub(super) const ADOPTED: &str = "adopted#";
-
 impl DrainState {
     /// The state of an import: only the instance is known.
     pub(super) fn imported(instance: String, suffix: &str) -> Self {
@@ -57,11 +53,6 @@ impl DrainState {
     /// Whether the apply that completes an import has not run yet.
     pub(super) fn is_imported(&self) -> bool {
         self.id().starts_with(IMPORTED)
-    }
-
-    /// Whether it was moved from another resource type, and no apply has run since then.
-    pub(super) fn is_adopted(&self) -> bool {
-        self.id().starts_with(ADOPTED)
     }
 
     /// The instance. An empty id counts as none: a drain resource that was stored with it is updated in place.
@@ -120,25 +111,27 @@ impl DrainState {
         }
     }
 
-    pub(super) fn check(&self, diags: &mut Diagnostics) {
-        check_text(&self.instance_id, AttributePath::new("instance_id"), diags);
-        check_set(&self.runner_manager, AttributePath::new("runner_manager"), diags);
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        check_text(&self.instance_id, AttributePath::new("instance_id"), &mut problems);
+        check_set(&self.runner_manager, AttributePath::new("runner_manager"), &mut problems);
         if let Value::Value(manager) = &self.runner_manager {
-            manager.check(&AttributePath::new("runner_manager"), diags);
+            manager.check(&AttributePath::new("runner_manager"), &mut problems);
         }
-        self.options().check(diags);
-        DeleteTimeout::check(&self.timeouts, diags);
+        self.options().check(&mut problems);
+        DeleteTimeout::check(&self.timeouts, &mut problems);
+        problems.or(())
     }
 
     /// Warns that a destroy drains the runner. `next` is the planned instance id.
-    pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, diags: &mut Diagnostics) {
+    pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>) {
         let planned = Planned {
             mode: member(&self.mode),
             timeout: self.timeout(),
             on_timeout: member(&self.on_timeout),
             unknown_instance: next.is_some_and(Value::is_unknown),
         };
-        drain::planned(&self.name(), self.address(), &planned).warning(AttributePath::root(), diags);
+        call().warn(drain::planned(&self.name(), self.address(), &planned));
     }
 }
 
@@ -149,8 +142,7 @@ pub(super) fn schema() -> Schema {
          process has exited. Terraform destroys the objects that this resource refers to, above all the instance, only after that.",
         attribute_map! {
             id: computed_text =>
-                "Unique identifier: `<instance_name>@<address>#<random>`. After a `moved` block it is `adopted#<random>` until the \
-                 next apply.",
+                "Unique identifier: `<instance_name>@<address>#<random>`.",
             instance_id: required_text =>
                 "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
                  runner. Use an identifier that is known at plan time and changes only when the instance is replaced.",

@@ -6,7 +6,10 @@
 use grit_ssh::{HANDSHAKES, Reachability};
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Value};
+use grit_plugin::{
+    call,
+    schema::{AttributePath, Value},
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
@@ -101,7 +104,7 @@ pub(super) struct RefreshResult(BTreeMap<String, Found>);
 
 impl RefreshResult {
     /// Stores the results, and warns about runner managers that could not be checked.
-    pub(super) fn into_state(self, state: &mut HealthState, diags: &mut Diagnostics) {
+    pub(super) fn into_state(self, state: &mut HealthState) {
         let mut not_checked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut unhealthy = false;
         let mut all_checked = true;
@@ -138,7 +141,7 @@ impl RefreshResult {
             state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
         }
         if !not_checked.is_empty() {
-            health::not_refreshed(&not_checked).warning(AttributePath::new("runner_managers"), diags);
+            call().warn(health::not_refreshed(&not_checked).at(AttributePath::new("runner_managers")));
         }
     }
 }

@@ -19,8 +19,8 @@ use std::{
 };
 
 use grit_plugin::{
-    Walk, call,
-    schema::{AttributePath, Diagnostics, Value},
+    Problem, Walk, call,
+    schema::{AttributePath, Value},
 };
 use serde_json::{Map, Value as Json};
 use tokio::time::Instant;
@@ -83,17 +83,15 @@ impl RunnerHealth {
         &self,
         prior: &HealthState,
         planned: &HealthState,
-        diags: &mut Diagnostics,
-    ) -> Option<Value<Vec<Value<String>>>> {
+    ) -> Result<Value<Vec<Value<String>>>, Problem> {
         let starts = match (&planned.start_drains, &planned.guards) {
-            (Value::Unknown, _) | (Value::Value(true), Value::Unknown) => return Some(Value::Unknown),
+            (Value::Unknown, _) | (Value::Value(true), Value::Unknown) => return Ok(Value::Unknown),
             (starts, _) => starts.unwrap_or(START_DRAINS),
         };
         let leaving = leaving(prior, planned);
         // A health check without managers has proved nothing.
         let proves = planned.guards.as_ref_option().is_some_and(|guards| !guards.is_empty());
-        let ending =
-            if starts { self.planned_ending(prior, planned, &leaving, diags)? } else { Ending::new() };
+        let ending = if starts { self.planned_ending(prior, planned, &leaving)? } else { Ending::new() };
         let started: Vec<_> = leaving
             .iter()
             .filter(|(_, id)| proves && ending.contains_key(*id))
@@ -104,11 +102,11 @@ impl RunnerHealth {
         };
         let alone = leaving.iter().filter(is_alone).count();
         if self.shared.ending_drains.are_alone(alone) && call().walk != Walk::Apply && !parallelism_is_set() {
-            start_drains::drains_wait(false).warning(AttributePath::new("start_drains"), diags);
+            call().warn(start_drains::drains_wait(false).at(AttributePath::new("start_drains")));
         }
         let started: Vec<_> = started.into_iter().map(|key| Value::Value(key.clone())).collect();
         call().keep(ending.into());
-        Some(if started.is_empty() { Value::Null } else { Value::Value(started) })
+        Ok(if started.is_empty() { Value::Null } else { Value::Value(started) })
     }
 
     /// The drains that end, for this plan and for its apply.
@@ -117,21 +115,19 @@ impl RunnerHealth {
         prior: &HealthState,
         planned: &HealthState,
         leaving: &[(&String, &String)],
-        diags: &mut Diagnostics,
-    ) -> Option<Ending> {
+    ) -> Result<Ending, Problem> {
         let call = call();
         let is_read = prior.id.as_ref_option().is_some_and(|id| self.shared.ending_drains.is_refreshed(id));
         if call.private.is_stored_by_plan && call.walk == Walk::Plan {
-            return Some(self.ending(prior));
+            return Ok(self.ending(prior));
         }
         let kept = kept();
         let is_old = |(_, id): &&(&String, &String)| kept.contains_key(*id);
         let old: Vec<_> = leaving.iter().filter(is_old).map(|(key, _)| key.as_str()).collect();
         if !is_read && !old.is_empty() && self.is_plan(planned) {
-            start_drains::old_ending_drains(&old).error(AttributePath::new("start_drains"), diags);
-            return None;
+            return Err(start_drains::old_ending_drains(&old).at(AttributePath::new("start_drains")));
         }
-        Some(kept)
+        Ok(kept)
     }
 
     /// Whether this is a plan, which can be refused. An apply sends a drain resource that stays only to update it, which shows that it is an apply.

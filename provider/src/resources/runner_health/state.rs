@@ -3,7 +3,10 @@
 use grit_ssh::Selectors;
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::{AttributePath, Diagnostics, Number, Value};
+use grit_plugin::{
+    Problems, call,
+    schema::{AttributePath, Number, Value},
+};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -185,24 +188,27 @@ impl HealthState {
         self.runner_managers.as_ref_option()?.get(key)?.as_ref_option()
     }
 
-    pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_map(&self.runner_managers, diags);
-        enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), diags);
-        check_whole(&self.min_jobs, 1..=1_000_000, AttributePath::new("min_jobs"), diags);
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let mut found = Problems::default();
+        let problems = &mut found;
+        manager::check_map(&self.runner_managers, problems);
+        enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), problems);
+        check_whole(&self.min_jobs, 1..=1_000_000, AttributePath::new("min_jobs"), problems);
         if let (Value::Value(_), false) = (&self.min_jobs, self.level.is_unknown())
             && self.level_cap() < Level::Working
         {
             let level = self.level.as_ref_option().map_or("auto", String::as_str);
-            values::min_jobs_without_working(level).error(AttributePath::new("min_jobs"), diags);
+            problems.add(values::min_jobs_without_working(level).at(AttributePath::new("min_jobs")));
         }
-        check_duration(&self.stable_for, AttributePath::new("stable_for"), diags);
-        RetryArgs::check(&self.retry, diags);
-        WaitTimeouts::check(&self.timeouts, diags);
-        self.check_stable_for(diags);
+        check_duration(&self.stable_for, AttributePath::new("stable_for"), problems);
+        RetryArgs::check(&self.retry, problems);
+        WaitTimeouts::check(&self.timeouts, problems);
+        self.check_stable_for(problems);
+        found.or(())
     }
 
     /// Rejects a `stable_for` that exceeds a timeout.
-    fn check_stable_for(&self, diags: &mut Diagnostics) {
+    fn check_stable_for(&self, problems: &mut Problems) {
         let Value::Value(text) = &self.stable_for else { return };
         let Ok(stable_for) = duration::parse(text) else { return };
         let (default, unknown) =
@@ -219,8 +225,10 @@ impl HealthState {
                 Value::Unknown => None,
             };
             if let Some(limit) = limit.filter(|limit| stable_for >= *limit) {
-                values::stable_for_exceeds_timeout(text, name, limit)
-                    .error(AttributePath::new("stable_for"), diags);
+                problems.add(
+                    values::stable_for_exceeds_timeout(text, name, limit)
+                        .at(AttributePath::new("stable_for")),
+                );
                 return;
             }
         }
@@ -228,7 +236,7 @@ impl HealthState {
 }
 
 /// Warns about runner managers that the plan keeps and that were not healthy at the last refresh.
-pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diags: &mut Diagnostics) {
+pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState) {
     let stays = |key: &String| match &planned.runner_managers {
         Value::Value(managers) => managers.contains_key(key),
         Value::Null | Value::Unknown => true,
@@ -242,7 +250,7 @@ pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState, diag
         }
     }
     if !found.is_empty() {
-        health::unhealthy_at_refresh(&found).warning(AttributePath::new("runner_managers"), diags);
+        call().warn(health::unhealthy_at_refresh(&found).at(AttributePath::new("runner_managers")));
     }
 }
 

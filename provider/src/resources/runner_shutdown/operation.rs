@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use grit_plugin::{
-    call,
-    schema::{AttributePath, Diagnostics, Value},
+    Problems, call,
+    schema::{AttributePath, Value},
 };
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -50,15 +50,14 @@ enum Failure {
 }
 
 impl RunnerShutdown {
-    /// Shuts down all open managers of `planned`. After an error it returns what `prior`, if there is one, and this call have achieved.
+    /// Shuts down all open managers of `planned`. If one fails, an update stores what `prior` and this call have achieved.
     pub(super) async fn shut_down(
         &self,
-        diags: &mut Diagnostics,
         prior: Option<&ShutdownState>,
         mut planned: ShutdownState,
         (id, subject, start): (String, Subject, Instant),
-    ) -> Option<ShutdownState> {
-        self.refuse_managers(&planned, diags)?;
+    ) -> Result<ShutdownState, Problems> {
+        self.refuse_managers(&planned)?;
         let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);
         let mut evidence = BTreeMap::new();
         let mut open = BTreeMap::new();
@@ -74,13 +73,13 @@ impl RunnerShutdown {
         let outcomes = if open.is_empty() {
             Outcomes::new()
         } else {
-            let known = configured(&self.shared, diags)?;
+            let known = configured(&self.shared)?;
             let open = open
                 .into_iter()
                 .map(|(key, manager)| (key, Open::new(&planned, &known, manager, (&id, subject, start))));
             self.run(&known, &planned, open.collect()).await
         };
-        let failures = record(diags, subject, outcomes, &mut evidence);
+        let failures = record(subject, outcomes, &mut evidence);
         let failed = !failures.is_empty();
         let terminated: Vec<_> =
             evidence.iter().filter(|(_, it)| it.is_terminated()).map(|(key, _)| key.as_str()).collect();
@@ -91,14 +90,14 @@ impl RunnerShutdown {
             (false, true) => DRAINING,
             (false, false) => TERMINATED,
         };
-        report_failures(diags, failures, &others, subject);
-        if failed && prior.is_none() {
-            return None;
-        }
+        let problems = explain_failures(failures, &others, subject);
         planned.managers =
             Value::Value(evidence.into_iter().map(|(key, it)| (key, Value::Value(it))).collect());
         planned.status = Value::Value(status.to_owned());
-        Some(planned)
+        if failed && prior.is_some() {
+            call().checkpoint(&planned);
+        }
+        problems.or(planned)
     }
 
     async fn run<'a>(
@@ -165,7 +164,6 @@ fn identifiers(manager: &RunnerManagerArgs) -> Vec<String> {
 
 /// Adds the evidence of `outcomes` to `evidence`, reports warnings, and returns the failures.
 fn record<'a>(
-    diags: &mut Diagnostics,
     subject: Subject,
     outcomes: Outcomes<(Open<'a>, Result<Drained, Failure>)>,
     evidence: &mut BTreeMap<String, Evidence>,
@@ -175,21 +173,23 @@ fn record<'a>(
     for (key, (open, outcome)) in outcomes {
         let found = match outcome {
             Ok(Drained::Ended(ended)) => {
-                report_end(diags, &key, &manager::at(&key), subject, &open.policy, &ended);
+                report_end(&key, &manager::at(&key), subject, &open.policy, &ended);
                 Evidence::stopped(&ended, open.manager.has_protected_address(), now)
             }
             Ok(Drained::InProgress(drain)) => {
                 if let Some(why) = &drain.no_callback {
-                    drain::no_callback(&key, why, subject)
-                        .warning(AttributePath::new("shutdown_callback"), diags);
+                    call().warn(
+                        drain::no_callback(&key, why, subject).at(AttributePath::new("shutdown_callback")),
+                    );
                 }
                 tracing::info!({ log_key::MANAGER } = key, "shutdown in progress; not waiting for the exit");
                 Evidence::in_progress(&drain.snapshot, open.manager.has_protected_address())
             }
             Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
                 let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
-                drain::assumed_terminated(&key, attempts, waited, &error, setting)
-                    .warning(manager::at(&key), diags);
+                call().warn(
+                    drain::assumed_terminated(&key, attempts, waited, &error, setting).at(manager::at(&key)),
+                );
                 Evidence::assumed()
             }
             Err(failure) => {
@@ -205,12 +205,8 @@ fn record<'a>(
 }
 
 /// One error for each manager that failed. `others`: how many have terminated.
-fn report_failures(
-    diags: &mut Diagnostics,
-    failures: Vec<(String, Open<'_>, Failure)>,
-    others: &str,
-    subject: Subject,
-) {
+fn explain_failures(failures: Vec<(String, Open<'_>, Failure)>, others: &str, subject: Subject) -> Problems {
+    let mut problems = Problems::default();
     for (key, open, failure) in failures {
         let (path, mut explained) = match failure {
             Failure::NotDrained(failure) => {
@@ -225,6 +221,7 @@ fn report_failures(
         if !others.is_empty() {
             explained.happened = format!("{} {others}", explained.happened);
         }
-        explained.error(path, diags);
+        problems.add(explained.at(path));
     }
+    problems
 }

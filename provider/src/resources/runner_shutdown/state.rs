@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
-    attribute_map,
+    Problems, attribute_map,
     schema::{
-        AttributeType, Diagnostics, Schema, Value, boolean, computed_as, computed_text, object,
-        object_schema, text_map,
+        AttributeType, Schema, Value, boolean, computed_as, computed_text, object, object_schema, text_map,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -107,10 +106,12 @@ impl ShutdownState {
         }
     }
 
-    pub(super) fn check(&self, diags: &mut Diagnostics) {
-        manager::check_map(&self.runner_managers, diags);
-        self.options().check(diags);
-        WaitTimeouts::check(&self.timeouts, diags);
+    pub(super) fn check(&self) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        manager::check_map(&self.runner_managers, &mut problems);
+        self.options().check(&mut problems);
+        WaitTimeouts::check(&self.timeouts, &mut problems);
+        problems.or(())
     }
 }
 

@@ -16,13 +16,14 @@ use std::{
 
 use async_trait::async_trait;
 use grit_plugin::{
-    call,
-    schema::{AttributePath, Diagnostics, DiagnosticsExt, Resource, Schema, Value},
+    Problems, Resource,
+    schema::{AttributePath, Schema, Value},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{aws::AwsInstance, lab::LabInstance};
 use crate::lab::cloud::{Instance, api};
+use crate::lab_provider::failed;
 
 /// The environment variable that contains the cloud's URL if the provider block has none.
 pub const CLOUD: &str = "LAB_CLOUD";
@@ -37,17 +38,16 @@ impl CloudUrl {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = url.map(str::to_owned);
     }
 
-    /// The URL of the cloud, or an error if there is none.
-    fn get(&self, diags: &mut Diagnostics) -> Option<String> {
+    /// The URL of the cloud.
+    fn get(&self) -> Result<String, Problems> {
         let configured = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let url = configured.or_else(|| std::env::var(CLOUD).ok());
-        if url.is_none() {
-            diags.fail(
+        url.ok_or_else(|| {
+            failed(
                 "No cloud",
                 format!("Set `cloud` in the provider block, or {CLOUD}, to the URL of the lab's cloud."),
-            );
-        }
-        url
+            )
+        })
     }
 }
 
@@ -89,80 +89,59 @@ impl<S> InstanceResource<S> {
 
 #[async_trait]
 impl<S: InstanceState> Resource for InstanceResource<S> {
-    type State<'a> = S;
+    type State = S;
 
-    fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(S::schema())
+    fn schema(&self) -> Schema {
+        S::schema()
     }
 
-    async fn read<'a>(&self, diags: &mut Diagnostics, state: S) -> Option<S> {
-        let cloud = self.cloud.get(diags)?;
+    async fn read(&self, state: S) -> Result<Option<S>, Problems> {
+        let cloud = self.cloud.get()?;
         match api::read(&cloud, state.id()).await {
-            Ok(Some(instance)) => Some(state.created(instance)),
-            Ok(None) => {
-                call().gone();
-                None
-            }
-            Err(error) => {
-                diags.fail("Instance cannot be read", format!("{error:#}"));
-                None
-            }
+            Ok(Some(instance)) => Ok(Some(state.created(instance))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(failed("Instance cannot be read", format!("{error:#}"))),
         }
     }
 
-    async fn plan_create<'a>(&self, _: &mut Diagnostics, proposed: S) -> Option<S> {
-        Some(proposed.planned())
+    async fn plan_create(&self, proposed: S) -> Result<S, Problems> {
+        Ok(proposed.planned())
     }
 
-    async fn plan_update<'a>(
-        &self,
-        _: &mut Diagnostics,
-        prior: S,
-        proposed: S,
-    ) -> Option<(S, Vec<AttributePath>)> {
+    async fn plan_update(&self, prior: S, proposed: S) -> Result<(S, Vec<AttributePath>), Problems> {
         let replaced = prior.replaced_by(&proposed).into_iter().map(AttributePath::new).collect();
-        Some((proposed, replaced))
+        Ok((proposed, replaced))
     }
 
-    async fn create<'a>(&self, diags: &mut Diagnostics, planned: S) -> Option<S> {
-        let cloud = self.cloud.get(diags)?;
+    async fn create(&self, planned: S) -> Result<S, Problems> {
+        let cloud = self.cloud.get()?;
         match api::create(&cloud, planned.name(), planned.runner_version()).await {
-            Ok(instance) => Some(planned.created(instance)),
-            Err(error) => {
-                diags.fail("Instance was not created", format!("{error:#}"));
-                None
-            }
+            Ok(instance) => Ok(planned.created(instance)),
+            Err(error) => Err(failed("Instance was not created", format!("{error:#}"))),
         }
     }
 
-    async fn update<'a>(&self, diags: &mut Diagnostics, prior: S, planned: S) -> Option<S> {
+    async fn update(&self, prior: S, planned: S) -> Result<S, Problems> {
         if !prior.stopped_by(&planned) {
-            return Some(planned);
+            return Ok(planned);
         }
-        let cloud = self.cloud.get(diags)?;
+        let cloud = self.cloud.get()?;
         match api::restart(&cloud, prior.id()).await {
-            Ok(()) => Some(planned),
-            Err(error) => {
-                diags.fail("Instance was not updated", format!("{error:#}"));
-                None
-            }
+            Ok(()) => Ok(planned),
+            Err(error) => Err(failed("Instance was not updated", format!("{error:#}"))),
         }
     }
 
-    async fn destroy<'a>(&self, diags: &mut Diagnostics, prior: S) -> Option<()> {
-        let cloud = self.cloud.get(diags)?;
+    async fn destroy(&self, prior: S) -> Result<(), Problems> {
+        let cloud = self.cloud.get()?;
         match api::destroy(&cloud, prior.id()).await {
-            Ok(()) => Some(()),
-            Err(error) => {
-                diags.fail("Instance was not destroyed", format!("{error:#}"));
-                None
-            }
+            Ok(()) => Ok(()),
+            Err(error) => Err(failed("Instance was not destroyed", format!("{error:#}"))),
         }
     }
 
-    async fn import<'a>(&self, diags: &mut Diagnostics, _: String) -> Option<S> {
-        diags.fail("Import is not supported", "No test imports an instance.");
-        None
+    async fn import(&self, _: String) -> Result<S, Problems> {
+        Err(failed("Import is not supported", "No test imports an instance."))
     }
 }
 
