@@ -97,6 +97,31 @@ async fn stored_private_data_of_plan_starts_drains() {
     assert_eq!(none.0, Json::Null, "no drain ends");
 }
 
+/// The instance of a drain that was stored without one may be the one that this plan replaces.
+#[tokio::test]
+async fn unknown_instance_of_stored_drain_is_refused() {
+    const NULLS: &str = "instance_id mode on_timeout on_unreachable on_lost_jobs guard shutdown_callback reason retry timeouts";
+    let service = configured().await;
+    let stored = object(NULLS, json!({ "id": "a#1", "runner_manager": manager("a") }));
+    let plan = async |instance: Dynamic| {
+        let Dynamic::Object(mut proposed) = serde_json::from_value(stored.clone()).unwrap() else {
+            panic!("an object")
+        };
+        proposed.insert("instance_id".to_owned(), instance);
+        let msgpack = rmp_serde::to_vec_named(&Dynamic::Object(proposed)).unwrap();
+        let request = pb::plan_resource_change::Request {
+            type_name: "grit_runner_drain".to_owned(),
+            prior_state: value(&stored),
+            proposed_new_state: Some(pb::DynamicValue { msgpack, json: Vec::new() }),
+            ..pb::plan_resource_change::Request::default()
+        };
+        let response = service.plan_resource_change(Request::new(request)).await.unwrap().into_inner();
+        response.diagnostics.into_iter().map(|it| it.summary).collect::<Vec<_>>()
+    };
+    assert_eq!(plan(Dynamic::Unknown).await, ["Instance of the drain resource is not known yet"]);
+    assert_eq!(plan(Dynamic::Text("i-a".to_owned())).await, [""; 0]);
+}
+
 /// The keys of `started_drains` in a planned state, as JSON.
 fn started_drains(state: Option<pb::DynamicValue>) -> Json {
     let state: Dynamic = rmp_serde::from_slice(&state.unwrap().msgpack).unwrap();

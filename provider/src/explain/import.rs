@@ -46,10 +46,9 @@ pub(crate) fn instance_not_known() -> Problem {
     Problem::new(
         Code::Refused,
         "Instance of the drain resource is not known yet",
-        "This grit_runner_drain has no instance: it was moved from another resource type, or stored without `instance_id`. `instance_id` in \
-         the configuration becomes known only in the apply, so this plan may replace the instance. The old instance would be destroyed \
+        "This grit_runner_drain has no instance: it was stored without `instance_id`. `instance_id` in the configuration becomes known only in the apply, so this plan may replace the instance. The old instance would be destroyed \
          without a drain of its runner.",
-        "First apply the move, or the correction of `instance_id`, without a change that replaces the instance. If the old instance does not \
+        "First apply the correction of `instance_id`, without a change that replaces the instance. If the old instance does not \
          exist any more, remove the drain resource from the state with `terraform state rm`, which drains nothing, and apply again.",
     )
 }

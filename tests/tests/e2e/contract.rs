@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use grit_tests::terraform::{Workspace, core, need};
-use serde_json::{Map, Value as Json, json};
+use grit_tests::terraform::{Workspace, core};
+use serde_json::{Value as Json, json};
 
 const HEAD: &str =
     "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
@@ -128,36 +128,4 @@ fn state_of_earlier_build_is_updated_in_place() {
         (&drain["id"], &drain["timeouts"]["delete"]),
         (&json!("m1@127.0.0.1:1#0a1b2c3d"), &json!("7h"))
     );
-}
-
-#[test]
-fn moved_terraform_data_keeps_drain_of_earlier_state() {
-    need(core().moves_between_types());
-    // The state has a `terraform_data` with a destroy provisioner, which the configuration moves to a drain resource.
-    let mut state: Map<String, Json> = serde_json::from_str(STATE).unwrap();
-    let old = json!({
-        "mode": "managed",
-        "type": "terraform_data",
-        "name": "drain",
-        "provider": "provider[\"terraform.io/builtin/terraform\"]",
-        "instances": [{
-            "schema_version": 0,
-            "attributes": { "id": "cc15ab55-7c71-4ff0-a6f9-60ac9e7f1b24", "input": null, "output": null, "triggers_replace": { "type": "string", "value": "i-2" } },
-        }],
-    });
-    state["resources"].as_array_mut().unwrap().push(old);
-    let workspace = with_earlier_state();
-    let text = Json::from(state).to_string().replace("registry.terraform.io", core().registry());
-    workspace.write("terraform.tfstate", &text).unwrap();
-    let second = CONFIGURATION[CONFIGURATION.find("resource \"grit_runner_drain\"").unwrap()..]
-        .split("resource \"grit_runner_health\"")
-        .next()
-        .unwrap()
-        .replace("\"m1\"", "\"m2\"")
-        .replace("i-0123456789abcdef0", "i-2")
-        .replace("127.0.0.1:1", "127.0.0.1:2");
-    let moved = "moved {\n  from = terraform_data.drain\n  to   = grit_runner_drain.m2\n}\n";
-    workspace.write("main.tf", &format!("{CONFIGURATION}{second}{moved}")).unwrap();
-    let plan = workspace.plan().unwrap().succeeded();
-    assert_eq!(plan.planned(), ["update grit_runner_drain.m2"]);
 }

@@ -4,7 +4,7 @@
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::PATIENCE,
-    terraform::{Run, Workspace, core, need},
+    terraform::{Run, Workspace},
 };
 use serde_json::{Value as Json, json};
 
@@ -317,44 +317,6 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
         fixed.timeline().into_iter().filter(|line| line.contains("drain")).collect::<Vec<_>>(),
         ["start update grit_runner_drain.a", "complete update grit_runner_drain.a"]
     );
-    assert_eq!(workspace.plan().unwrap().succeeded().planned(), [""; 0]);
-}
-
-#[test]
-fn moved_drain_never_applied_needs_explicit_destroy() {
-    need(core().moves_between_types());
-    let mut workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
-    workspace.apply().unwrap().succeeded();
-    let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.a\n}\n";
-    let configured = guard("\"i-1\"", &manager("\"127.0.0.1:1\""), "");
-    workspace.write("main.tf", &format!("{configured}{moved}")).unwrap();
-    let failed = workspace.destroy().unwrap().failed();
-    let errors = failed.errors();
-    assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert_eq!(errors[0].0, "Drain resource has an invalid runner manager");
-    let (_, rest) = errors[0].1.split_once("GRIT_ASSUME_TERMINATED=").unwrap();
-    let id = rest.split(' ').next().unwrap().to_owned();
-    assert!(id.starts_with("adopted#"), "{id}");
-
-    workspace.set_env("GRIT_ASSUME_TERMINATED", id);
-    let destroyed = workspace.destroy().unwrap().succeeded();
-    let warnings = destroyed.warnings();
-    assert!(warnings.iter().any(|(title, _)| title.contains("assumed terminated")), "{warnings:#?}");
-    assert_eq!(workspace.state().unwrap().objects.len(), 0);
-}
-
-#[test]
-fn moved_drain_gets_new_id_at_first_apply() {
-    need(core().moves_between_types());
-    let workspace = workspace(&format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n"));
-    workspace.apply().unwrap().succeeded();
-    let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.a\n}\n";
-    workspace
-        .write("main.tf", &format!("{}{moved}", guard("\"i-1\"", &manager("\"127.0.0.1:1\""), "")))
-        .unwrap();
-    workspace.apply().unwrap().succeeded();
-    let id = workspace.state().unwrap().objects[0].attributes["id"].as_str().unwrap().to_owned();
-    assert!(id.starts_with("m1@127.0.0.1:1#"), "{id}");
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), [""; 0]);
 }
 

@@ -3,7 +3,7 @@
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::{PATIENCE, assert_order, is_signal},
-    terraform::{Workspace, core, need},
+    terraform::{Workspace, core},
 };
 use serde_json::json;
 
@@ -164,40 +164,28 @@ fn new_instance_with_same_id_known_at_apply_keeps_old_instance() {
 }
 
 #[test]
-fn moved_terraform_data_becomes_drain_without_draining() {
+fn moved_terraform_data_is_refused() {
     let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace.write("main.tf", &format!("{HEAD}resource \"terraform_data\" \"old\" {{}}\n")).unwrap();
+    workspace
+        .write(
+            "main.tf",
+            &format!(
+                "{HEAD}resource \"terraform_data\" \"old\" {{}}
+"
+            ),
+        )
+        .unwrap();
     workspace.apply().unwrap().succeeded();
-    let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.a\n}\n";
-    workspace.write("main.tf", &format!("{HEAD}{}{moved}", drain("a", "\"i-1\"", ""))).unwrap();
-    let applied = workspace.apply().unwrap();
-    if !core().moves_between_types() {
-        let errors = applied.failed();
-        assert_eq!(errors.errors()[0].0, "Resource type mismatch");
-        return;
-    }
-    assert_eq!(
-        applied.succeeded().timeline(),
-        ["start update grit_runner_drain.a", "complete update grit_runner_drain.a"]
-    );
+    let moved = "moved {
+  from = terraform_data.old
+  to   = grit_runner_drain.a
 }
-
-#[test]
-fn moved_drain_counts_as_drain_of_its_instance() {
-    need(core().moves_between_types());
-    let workspace = guarded("\"i-1\"");
-    let old = drain("a", "\"i-1\"", "");
-    workspace.write("main.tf", &format!("{HEAD}{old}resource \"terraform_data\" \"old\" {{}}\n")).unwrap();
-    workspace.apply().unwrap().succeeded();
-    // The destroy of the other drain would shut down the runner of an instance that is kept.
-    let moved = "moved {\n  from = terraform_data.old\n  to   = grit_runner_drain.b\n}\n";
-    workspace.write("main.tf", &format!("{HEAD}{}{moved}", drain("b", "\"i-1\"", ""))).unwrap();
+";
+    workspace.write("main.tf", &format!("{HEAD}{}{moved}", drain("a", "\"i-1\"", ""))).unwrap();
     let refused = workspace.plan().unwrap().failed();
-    let errors = refused.errors();
-    assert!(!errors.is_empty());
-    for (summary, _) in errors {
-        assert_eq!(summary, "Plan would drain a runner whose instance is kept");
-    }
+    let title =
+        if core().moves_between_types() { "Unsupported `moved` source" } else { "Resource type mismatch" };
+    assert_eq!(refused.errors()[0].0, title);
 }
 
 /// Drain resources by `count`, each for the instance of its index.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use grit_tests::terraform::{Workspace, core};
+use grit_tests::terraform::{Workspace, core, need};
 use serde_json::{Value as Json, json};
 
 use crate::lab_probe::{lab, probe, with_header};
@@ -160,6 +160,7 @@ fn unknown_schema_version_is_rejected() {
 
 #[test]
 fn moved_block_from_other_resource_type_is_refused() {
+    need(core().moves_between_types());
     let lab = lab("resource \"terraform_data\" \"old\" {\n input = \"p\"\n}\n");
     lab.apply().unwrap().succeeded();
     let moved = "moved {\n from = terraform_data.old\n to = lab_probe.p\n}\n";

@@ -5,7 +5,7 @@ mod shared_runner;
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::{PATIENCE, is_signal},
-    terraform::{Workspace, core, need},
+    terraform::Workspace,
 };
 use serde_json::{Value as Json, json};
 
@@ -103,36 +103,6 @@ fn health_check_spares_successor_at_one_address() {
     let state = address.workspace.state().unwrap();
     assert_eq!(state.at("grit_runner_health.all")[0].attributes["started_drains"], json!(["m"]));
     assert_eq!(address.signals(), 0);
-}
-
-#[test]
-fn moved_drain_of_replaced_instance_is_refused() {
-    need(core().moves_between_types());
-    let address = Address::new();
-    let data = |trigger: &str| json!({ "i": { "triggers_replace": trigger } });
-    let mut old = data("one");
-    old["drain"] = json!({});
-    address.write(&json!({ "terraform_data": old }));
-    address.workspace.apply().unwrap().succeeded();
-
-    let moved = "moved {\n  from = terraform_data.drain\n  to   = grit_runner_drain.m\n}\n";
-    address.workspace.write("moved.tf", moved).unwrap();
-    let with_drain = |trigger: &str| {
-        let drain = address.drain("${terraform_data.i.id}");
-        address.write(&json!({ "terraform_data": data(trigger), "grit_runner_drain": { "m": drain } }));
-    };
-    with_drain("two");
-    let refused = address.workspace.plan().unwrap().failed();
-    let errors = refused.errors();
-    assert_eq!(errors[0].0, "Instance of the drain resource is not known yet", "{errors:?}");
-
-    with_drain("one");
-    address.workspace.apply().unwrap().succeeded();
-    assert_eq!(address.signals(), 0);
-    address.write(&json!({ "terraform_data": data("one") }));
-    address.workspace.write("moved.tf", "").unwrap();
-    address.workspace.apply().unwrap().succeeded();
-    assert_eq!(address.signals(), 1);
 }
 
 /// The command of the connection selects the host by the instance, and the addresses say nothing.

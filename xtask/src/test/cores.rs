@@ -114,10 +114,8 @@ const MOVES: Feature =
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 22] = [
+const NEEDS: [(&str, &Feature); 18] = [
     ("actions::", &ACTIONS),
-    ("contract::moved_terraform_data_keeps", &MOVES),
-    ("drain_validation::moved_drain", &MOVES),
     ("import::import_block_by_identity", &IDENTITY),
     ("import::state_without_identity", &IDENTITY),
     ("layouts::not_drained::removed_block", &FORGET),
@@ -126,10 +124,8 @@ const NEEDS: [(&str, &Feature); 22] = [
     ("no_secrets::secrets_of_direct_connection", &EPHEMERAL),
     ("no_secrets::secrets_of_bastion", &EPHEMERAL),
     ("no_secrets::secrets_in_agent", &EPHEMERAL),
-    ("plan_guard::moved_drain", &MOVES),
     ("plugin_values::provider_secret", &EPHEMERAL),
-    ("plugin_values::moved_block_converts", &MOVES),
-    ("reused_address::moved_drain", &MOVES),
+    ("plugin_values::moved_block", &MOVES),
     ("functions::managers_from_grit", &FUNCTIONS),
     ("functions::validate_managers", &FUNCTIONS),
     ("functions::function_errors", &FUNCTIONS),

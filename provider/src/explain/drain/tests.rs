@@ -51,7 +51,7 @@ fn failed_drain_errors_match_snapshot() {
         words(interrupted(Requested::Perhaps, last())),
         words(interrupted(Requested::No, None)),
         words(NotDrained::Replaced { pid: "4711".to_owned(), requested: Requested::Accepted }),
-        no_target("adopted#0a1b2c3d", "runner_manager", "it has no value", "adopted#0a1b2c3d"),
+        no_target("m1@10.0.0.7#0a1b2c3d", "runner_manager", "it has no value", "m1@10.0.0.7#0a1b2c3d"),
     ]));
 }
 
