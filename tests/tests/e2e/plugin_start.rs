@@ -8,7 +8,7 @@ use std::{
 
 use grit_tests::{
     poll,
-    terraform::{ClientIdentity, Plugin, Workspace, core},
+    terraform::{Workspace, core},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
@@ -127,23 +127,6 @@ fn panic_is_logged_with_source_location() {
     let log = lab.apply().unwrap().failed().stderr;
     let line = log.lines().find(|line| line.contains("boom in create")).unwrap_or_else(|| panic!("{log}"));
     assert!(line.contains("[ERROR]") && line.contains("location=tests/src/lab_provider/probe.rs:"), "{line}");
-}
-
-#[test]
-fn socket_dir_of_killed_provider_is_removed_at_next_start() {
-    let lab = Workspace::new(&["lab"]).unwrap();
-    let identity = ClientIdentity::new().unwrap();
-    let start = || Plugin::start(&lab.provider_program("lab"), &lab.tmp(), Some(&identity.pem)).unwrap();
-    let killed = start();
-    let left = killed.handshake.socket.clone();
-    // By SIGKILL.
-    drop(killed);
-    assert!(left.exists());
-    let next = start();
-    poll::until("the folder to be removed", SOON, || {
-        if left.parent().unwrap().exists() { Err("there") } else { Ok(()) }
-    });
-    assert!(next.handshake.socket.exists());
 }
 
 #[test]

@@ -104,7 +104,6 @@ pub(super) async fn serve(mut registry: Registry, launch: Launch) -> Result<(), 
     let connections = accept::connections(listener, identity.map(|identity| identity.acceptor));
     let mut server = tokio::spawn(grpc(service.clone(), connections, shutdown.clone()));
     announce::print(&line).map_err(ServeError::Announce)?;
-    tokio::task::spawn_blocking(socket.remove_stale());
 
     let (result, deadline) = tokio::select! {
         ended = &mut server => (joined(ended), Instant::now() + SHUTDOWN_GRACE),

@@ -105,9 +105,7 @@ impl<'de> de::Visitor<'de> for DynamicVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Dynamic, E> {
-        Ok(Dynamic::Number(
-            i64::try_from(whole).map_or_else(|_| Number::Decimal(whole.to_string()), Number::Whole),
-        ))
+        Ok(Dynamic::Number(whole.into()))
     }
 
     fn visit_f64<E: de::Error>(self, fraction: f64) -> Result<Dynamic, E> {

@@ -24,6 +24,12 @@ impl Number {
     }
 }
 
+impl From<u64> for Number {
+    fn from(whole: u64) -> Self {
+        i64::try_from(whole).map_or_else(|_| Self::Decimal(whole.to_string()), Self::Whole)
+    }
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -64,7 +70,7 @@ impl de::Visitor<'_> for NumberVisitor {
     }
 
     fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Number, E> {
-        Ok(i64::try_from(whole).map_or_else(|_| Number::Decimal(whole.to_string()), Number::Whole))
+        Ok(whole.into())
     }
 
     fn visit_f64<E: de::Error>(self, fraction: f64) -> Result<Number, E> {
