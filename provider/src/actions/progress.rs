@@ -243,7 +243,7 @@ mod tests {
     async fn each_change_is_reported_once() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys = ["m1".to_owned()];
-        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
+        let board = Board::new(progress, Instant::now(), keys.iter());
         for seen in [RunnerStatus::Running, RunnerStatus::Running, RunnerStatus::InShutdown] {
             board.read("m1", &status(seen));
         }
@@ -254,7 +254,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn wait_for_a_gap_is_reported_once_and_in_summaries() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(progress.clone(), Instant::now(), ["m1".to_owned()].iter());
+        let board = Board::new(progress, Instant::now(), ["m1".to_owned()].iter());
         let draining = |signalled, open| {
             let wait = format!("waiting for a gap between job requests, {open} open");
             let waits_for = if signalled { String::new() } else { wait };
@@ -327,7 +327,7 @@ mod tests {
         let stop = CancellationToken::new();
         let (progress, lines) = progress(&stop);
         let keys = ["m1".to_owned()];
-        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
+        let board = Board::new(progress, Instant::now(), keys.iter());
         stop.cancel();
         board.read("m1", &status(RunnerStatus::Running));
         board.finished("m1", "done");

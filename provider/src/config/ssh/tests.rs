@@ -45,7 +45,7 @@ fn tokens_of_ssh_config_are_a_warning() {
         (ssh, "ssh.ssh_command[2]", "%h, %r", "{{host}}, {{username}}"),
     ] {
         let (problems, warnings) = check(&args);
-        assert!(problems.is_empty(), "{:?}", problems);
+        assert!(problems.is_empty(), "{problems:?}");
         let warnings: Vec<_> = warnings.into_iter().collect();
         let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert_eq!(warning.path, path_of(path));
@@ -96,7 +96,7 @@ fn certificate_and_passphrase_need_a_private_key() {
         ..SshArgs::default()
     };
     let errors = |args: &SshArgs| {
-        let (problems, _) = check(&args);
+        let (problems, _) = check(args);
         let summaries: Vec<_> = problems.iter().map(|error| error.summary.clone()).collect();
         assert!(summaries.iter().all(|it| it == "Attribute has no effect"), "{summaries:?}");
         problems.into_iter().map(|error| error.path).collect::<Vec<_>>()
@@ -118,7 +118,7 @@ fn unreadable_known_hosts_file_is_a_warning() {
         let known_hosts_path = Value::Value(path.to_str().unwrap().to_owned());
         let args = SshArgs { known_hosts_path, home: home.map(PathBuf::from), ..SshArgs::default() };
         let (problems, warnings) = check(&args);
-        assert_eq!(problems.len(), 0, "{:?}", problems);
+        assert_eq!(problems.len(), 0, "{problems:?}");
         warnings.into_iter().map(|warning| (warning.path.clone(), warning.detail())).collect::<Vec<_>>()
     };
     let warned = check(&dir.path().join("missing"), None);
@@ -212,7 +212,7 @@ fn empty_string_attribute_counts_as_null() {
         ..SshArgs::default()
     };
     let (problems, _) = check(&args);
-    assert_eq!(problems.len(), 0, "{:?}", problems);
+    assert_eq!(problems.len(), 0, "{problems:?}");
     let login = args.login(None, None);
     let credentials = login.credentials.unwrap();
     assert!(login.username.is_none() && credentials.passphrase.is_none());
