@@ -1,9 +1,9 @@
 //! Texts for failed connections: name resolution, TCP, the SSH handshake, lost connections.
 
-use grit_ssh::{Cause, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
 use std::io::ErrorKind;
 
 use grit_plugin::Problem;
+use grit_ssh::{Cause, CommandError, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
 
 use crate::{
     client::ClientError,
@@ -73,8 +73,10 @@ fn of_transport(error: &TransportError) -> Problem {
         Cause::ChannelRefused { reason, text } => channel::refused(error, *reason, text),
         Cause::WrapperClosed => wrapper::closed(route),
         Cause::NotAWrapper => wrapper::not_a_wrapper(error),
-        Cause::CommandNotStarted { program, source } => command::not_started(route, program, source),
-        Cause::CommandEnded { program, status } => command::exited(error, program, status),
+        Cause::Command(CommandError::NotStarted { program, source }) => {
+            command::not_started(route, program, source)
+        }
+        Cause::Command(CommandError::Ended { program, status }) => command::exited(error, program, status),
         Cause::TimedOut { limit } => timed_out(error, &human(*limit)),
         Cause::Network(io) => network(route, io),
         Cause::Lost(how) => lost(error, how),

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-pub use super::template::openssh_tokens;
+pub use crate::command::template::openssh_tokens;
 use crate::{
-    error::KeyError,
+    command::template::{Template, TemplateError},
+    keys,
+    keys::error::KeyError,
     secret::Secret,
-    ssh,
-    template::{Template, TemplateError},
     trust, user_files,
 };
 pub use trust::{check_known_hosts as known_hosts, check_pins as host_keys};
 
 /// Checks a private key without its passphrase.
 pub fn private_key(text: &Secret) -> Result<(), String> {
-    ssh::inspect_key(text).map_err(|error| key_problem(&error))
+    keys::inspect(text).map_err(|error| key_problem(&error))
 }
 
 pub fn private_key_file(path: &Path) -> Result<(), String> {
@@ -22,7 +22,7 @@ pub fn private_key_file(path: &Path) -> Result<(), String> {
 }
 
 pub fn certificate_file(path: &Path) -> Result<(), String> {
-    ssh::read_certificate(read(path)?.expose()).map(drop)
+    keys::read_certificate(read(path)?.expose()).map(drop)
 }
 
 pub fn known_hosts_file(path: &Path) -> Result<(), String> {

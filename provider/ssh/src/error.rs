@@ -1,83 +1,16 @@
-//! The errors of a connection to a wrapper. [`crate::explain`] turns them into texts.
+//! The errors of a connection to a wrapper.
 
-use std::{fmt, io, time::Duration};
+use std::{fmt, time::Duration};
 
 use crate::{
-    address::{HostPort, WrapperAddress},
-    credential_facts::{KeyProgram, OfferedCertificate},
-    settings::ConnectionMethod,
-    user_files,
+    address::WrapperAddress,
+    attribute::InvalidOption,
+    command::error::CommandError,
+    io_error::SharedIoError,
+    keys::error::KeyError,
+    route::{Phase, Route},
+    trust::refusal::HostKeyRefusal,
 };
-
-/// The phases of a connection, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Phase {
-    /// Before anything is sent: options, keys, files.
-    Setup,
-    /// Starting the command of a command strategy.
-    Command,
-    /// Name resolution and the TCP connection.
-    Tcp,
-    /// SSH banner and key exchange.
-    Handshake,
-    /// Verification of the host key.
-    HostKey,
-    /// Authentication of the user.
-    Auth,
-    /// The channel to the wrapper's socket, or to the next hop.
-    Channel,
-    /// A call to the wrapper.
-    Call,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Setup => "setup",
-            Self::Command => "command",
-            Self::Tcp => "TCP connection",
-            Self::Handshake => "SSH handshake",
-            Self::HostKey => "host key check",
-            Self::Auth => "authentication",
-            Self::Channel => "channel",
-            Self::Call => "call",
-        })
-    }
-}
-
-/// The connection that an error is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    pub method: ConnectionMethod,
-    /// The SSH server: of the runner manager, or a jump host.
-    pub host: HostPort,
-    /// The user on that server, once it is known.
-    pub username: Option<String>,
-    /// The wrapper's address on the runner manager.
-    pub wrapper: WrapperAddress,
-    /// The number of the jump host, from 1; none for the runner manager.
-    pub hop: Option<usize>,
-    /// The next SSH server, if the error is about the connection from this server to that one.
-    pub onward: Option<HostPort>,
-    /// The number of `onward` as a jump host, from 1; none for the runner manager.
-    pub onward_hop: Option<usize>,
-}
-
-#[cfg(test)]
-impl Route {
-    /// The route to a manager `mgr-2`.
-    pub(crate) fn example(method: ConnectionMethod) -> Self {
-        Self {
-            method,
-            host: "mgr-2".parse().unwrap(),
-            username: Some("deploy".to_owned()),
-            wrapper: "unix:///run/wrapper.sock".parse().unwrap(),
-            hop: None,
-            onward: None,
-            onward_hop: None,
-        }
-    }
-}
 
 /// A connection to a wrapper that failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -122,7 +55,7 @@ impl TransportError {
             | Cause::WrapperClosed => true,
             // While a host boots, the socket does not exist yet, and sshd does not report which refusals are permanent.
             Cause::ChannelRefused { reason, .. } => *reason != ChannelRefusal::Prohibited,
-            Cause::CommandEnded { .. } => true,
+            Cause::Command(CommandError::Ended { .. }) => true,
             Cause::Option(_)
             | Cause::NoUsername
             | Cause::NoCredential
@@ -134,7 +67,7 @@ impl TransportError {
             | Cause::AuthRefused { .. }
             | Cause::MoreFactors { .. }
             | Cause::TooManyAttempts
-            | Cause::CommandNotStarted { .. }
+            | Cause::Command(CommandError::NotStarted { .. })
             | Cause::NotAWrapper
             | Cause::Agent { .. }
             | Cause::Protocol(_) => false,
@@ -200,8 +133,8 @@ pub enum Cause {
     TooManyAttempts,
     #[error("the server refused the channel ({reason})")]
     ChannelRefused { reason: ChannelRefusal, text: String },
-    #[error("the command cannot be started: {source}")]
-    CommandNotStarted { program: String, source: SharedIoError },
+    #[error(transparent)]
+    Command(CommandError),
     /// The wrapper's end of an open tunnel was closed.
     #[error("the wrapper closed the connection")]
     WrapperClosed,
@@ -214,12 +147,19 @@ pub enum Cause {
     /// The agent did not respond: it may hang, or wait for a confirmation of the user.
     #[error("ssh-agent at {socket} did not respond within {}", humantime::format_duration(*limit))]
     AgentSilent { socket: String, limit: Duration },
-    /// The command of `proxy_command` or `ssh_command` exited.
-    #[error("the command exited: {status}")]
-    CommandEnded { program: String, status: String },
     /// Any other error of the SSH library.
     #[error("{0}")]
     Protocol(String),
+}
+
+/// A user certificate that the server did not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedCertificate {
+    pub id: String,
+    /// The fingerprint of the authority that signed it.
+    pub authority: String,
+    /// Possible causes that the certificate shows, as clauses: "expired at …".
+    pub problems: Vec<String>,
 }
 
 /// The server's reason for refusing a channel (RFC 4254, section 5.1).
@@ -233,126 +173,6 @@ pub enum ChannelRefusal {
     UnknownType,
     #[error("resource shortage")]
     ResourceShortage,
-}
-
-/// Why a host key was rejected.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the host key is {verdict}")]
-pub struct HostKeyRefusal {
-    pub verdict: HostKeyVerdict,
-    /// The type of the host's key, such as `ssh-ed25519`.
-    pub key_type: String,
-    /// The fingerprint of the host's key: `SHA256:…`.
-    pub fingerprint: String,
-    /// The keys known for this host, the trusted authorities, or the revoked key.
-    pub expected: Vec<ExpectedKey>,
-    /// The known_hosts line that would accept the host's key.
-    pub line: String,
-    /// The sources that were searched, such as `/root/.ssh/known_hosts` or `ssh.known_hosts`, each with its content or its error.
-    pub searched: Vec<String>,
-    /// Why the host certificate is not accepted.
-    pub problem: Option<String>,
-}
-
-/// The result of a host key check that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum HostKeyVerdict {
-    /// No source has a key for this host.
-    #[error("unknown")]
-    Unknown,
-    /// The sources have only other keys for this host.
-    #[error("different from the expected key")]
-    Changed,
-    /// A `@revoked` line has this key.
-    #[error("revoked")]
-    Revoked,
-    /// A `@revoked` line has the key of the authority that signed the host certificate.
-    #[error("in a host certificate of a revoked authority")]
-    RevokedAuthority,
-    /// A host certificate that has expired, is for another host, or is not signed by a trusted authority.
-    #[error("in a host certificate that is not accepted")]
-    BadCertificate,
-}
-
-/// A key that would have been accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpectedKey {
-    pub key_type: String,
-    pub fingerprint: String,
-    pub source: KeyOrigin,
-}
-
-/// Why a private key cannot be used. Contains no part of the key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    #[error("{path} cannot be read: {problem}")]
-    Unreadable { path: String, problem: String },
-    #[error("the key of {source_name} is encrypted, and no passphrase is configured")]
-    NoPassphrase { source_name: String },
-    #[error("the passphrase for the key of {source_name} is wrong")]
-    WrongPassphrase { source_name: String, program: KeyProgram },
-    /// The key derivation takes more time or memory than the provider allows.
-    #[error("the KDF cost of the key of {source_name} ({asked}) exceeds the limit ({limit})")]
-    TooCostly { source_name: String, asked: String, limit: String, program: KeyProgram },
-    #[error("the certificate {source_name} cannot be used: {problem}")]
-    Certificate { source_name: String, problem: String },
-    #[error("the key of {source_name} ({format}) cannot be used: {problem}")]
-    Unusable { source_name: String, format: String, problem: String, program: KeyProgram },
-}
-
-/// The attribute that a value comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Attribute {
-    /// Of the entry of the runner manager.
-    Manager(&'static str),
-    /// Of `ssh` in the provider block.
-    Ssh(&'static str),
-    /// One element of a list in `ssh`.
-    SshElement(&'static str, usize),
-    /// Of `ssh` in the provider block, but set by its environment variable.
-    Variable(&'static str),
-    /// Of one SSH server in `ssh.proxy_jump`, counted from 0.
-    Hop(usize, &'static str),
-}
-
-/// As users write it: `ssh.host_keys[1]`.
-impl fmt::Display for Attribute {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Manager(name) => f.write_str(name),
-            Self::Ssh(name) => write!(f, "ssh.{name}"),
-            Self::Variable(name) => write!(f, "GRIT_SSH_{}", name.to_uppercase()),
-            Self::SshElement(name, index) => write!(f, "ssh.{name}[{index}]"),
-            Self::Hop(index, name) => write!(f, "ssh.proxy_jump[{index}].{name}"),
-        }
-    }
-}
-
-/// Where a known host key was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyOrigin {
-    /// An attribute that holds the key or its fingerprint.
-    Attribute(Attribute),
-    /// A line of a known_hosts file, as `file:line`.
-    Line(String),
-}
-
-impl fmt::Display for KeyOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Attribute(attribute) => attribute.fmt(f),
-            Self::Line(line) => f.write_str(line),
-        }
-    }
-}
-
-/// An invalid value of an attribute.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{attribute}: {problem}")]
-pub struct InvalidOption {
-    pub attribute: Attribute,
-    /// Why the value is invalid, and what is accepted.
-    pub problem: String,
 }
 
 /// What was received besides the cause.
@@ -377,19 +197,5 @@ impl fmt::Debug for Observations {
             .field("certificate", &self.certificate)
             .field("stderr", &self.stderr)
             .finish()
-    }
-}
-
-/// An I/O error that several waiters can share.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{text}")]
-pub struct SharedIoError {
-    pub kind: io::ErrorKind,
-    text: String,
-}
-
-impl From<io::Error> for SharedIoError {
-    fn from(error: io::Error) -> Self {
-        Self { kind: error.kind(), text: user_files::plain(&error) }
     }
 }

@@ -12,47 +12,47 @@
 //! environment variables are decided by the caller.
 
 mod address;
+mod attribute;
 pub mod check;
-pub mod child;
 mod command;
-mod connector;
-mod credential_facts;
+mod connect;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod handshakes;
 pub mod host_text;
-mod key_store;
+mod io_error;
+mod keys;
 mod limits;
-pub mod open_files;
-mod pool;
-mod reachability;
+mod parent;
+mod route;
 mod secret;
-mod settings;
-mod ssh;
-mod ssh_command;
+mod session;
 mod stream;
 mod target;
-mod tcp;
-mod template;
 mod trust;
-mod tunnel;
 pub mod user_files;
 
 pub use address::{AddressError, HostPort, SSH_PORT, WrapperAddress};
-pub use connector::Connector;
-pub use credential_facts::{KeyProgram, OfferedCertificate};
-pub use error::{
-    Attribute, Cause, ChannelRefusal, ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption, KeyError,
-    KeyOrigin, Observations, Phase, Route, SharedIoError, TransportError,
+pub use attribute::{Attribute, InvalidOption};
+pub use command::{child, error::CommandError, open_files};
+pub use connect::{
+    Connector,
+    handshakes::{HANDSHAKES, HANDSHAKES_PER_HOST},
+    reachability::Reachability,
+    settings::{ConnectionSettings, Strategy},
+    tunnel::{Tunnel, TunnelMonitor},
 };
-pub use handshakes::{HANDSHAKES, HANDSHAKES_PER_HOST};
+pub use error::{Cause, ChannelRefusal, Observations, OfferedCertificate, TransportError};
+pub use io_error::SharedIoError;
+pub use keys::error::{KeyError, KeyProgram};
 pub use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, Limits};
-pub use reachability::Reachability;
+pub use route::{ConnectionMethod, Phase, Route};
 pub use secret::Secret;
-pub use settings::{ConnectionMethod, ConnectionSettings, Strategy, TrustSources};
 pub use stream::{BoxStream, ByteStream, Transcript};
 pub use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target, identity};
-pub use tunnel::{Tunnel, TunnelMonitor};
+pub use trust::{
+    refusal::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin},
+    sources::TrustSources,
+};
 pub use user_files::expand;

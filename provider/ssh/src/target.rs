@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use crate::{
     address::{HostPort, WrapperAddress},
-    error::{Attribute, Route},
+    attribute::Attribute,
+    route::{ConnectionMethod, Route},
     secret::Secret,
-    settings::ConnectionMethod,
 };
 
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub struct AgentSource {
 }
 
 /// The values of a runner manager, besides its addresses, that can select its host: managers with equal addresses and different values can be on
-/// different hosts. A command of a [`Strategy`](super::settings::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
+/// different hosts. A command of a [`Strategy`](crate::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selectors {
     pub instance_name: bool,

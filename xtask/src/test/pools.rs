@@ -27,7 +27,7 @@ const BURNERS: [(&str, &str); 10] = [
     ("e2e", "wrapper_restarts::"),
     ("grit_wrapper", "supervise::core::random_tests::"),
     ("grit_ssh", "fuzz::"),
-    ("grit_ssh", "ssh::keys::"),
+    ("grit_ssh", "keys::"),
     ("grit_ssh", "trust::tests::"),
     ("grit_authority", ""),
 ];

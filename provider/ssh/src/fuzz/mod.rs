@@ -11,11 +11,11 @@ mod tests;
 
 use crate::{
     address::{HostPort, WrapperAddress},
-    error::KeyError,
+    command::template::Template,
+    keys::error::KeyError,
+    keys::{KdfLimits, PrivateKey, load_within},
     secret::Secret,
-    ssh::{KdfLimits, PrivateKey, load_key_within},
     target::{Login, Target},
-    template::Template,
     trust::{HostKey, HostTrust},
 };
 
@@ -74,7 +74,7 @@ pub fn private_key(bytes: &[u8]) {
 
 /// Rejects keys with an expensive key derivation, so that each input is fast.
 fn load(text: &str) -> Result<PrivateKey, KeyError> {
-    load_key_within(&KdfLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
+    load_within(&KdfLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
 }
 
 /// Any text as a template, one argument per line: it is expanded or rejected. Text without placeholders is not changed, and values that a

@@ -6,6 +6,8 @@
 mod key;
 mod known_hosts;
 mod pattern;
+pub(crate) mod refusal;
+pub(crate) mod sources;
 
 pub(crate) use key::HostKey;
 pub(crate) use known_hosts::lookup_name;
@@ -15,12 +17,13 @@ use std::path::Path;
 
 use crate::{
     address::{HostPort, SSH_PORT},
-    error::{Attribute, ExpectedKey, HostKeyRefusal, HostKeyVerdict, InvalidOption, KeyOrigin},
-    settings::TrustSources,
+    attribute::{Attribute, InvalidOption},
+    trust::refusal::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin},
     user_files,
 };
 use key::Pin;
 use known_hosts::Marker;
+use sources::TrustSources;
 
 /// About 100 lines, which are parsed in 0.1 ms.
 const SHORT_KNOWN_HOSTS: usize = 16 << 10;

@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 use super::{failure, host_certificate};
 use crate::{
     address::HostPort,
-    error::{Cause, HostKeyRefusal},
+    error::Cause,
     host_text::{MAX_TEXT, shortened},
     limits::Limits,
     trust::HostTrust,
+    trust::refusal::HostKeyRefusal,
 };
 
 /// The time in which the handler reports an event after the failure of the call that it belongs to.

@@ -5,7 +5,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::host_certificate::is_allowed;
 use crate::{
-    credential_facts::OfferedCertificate,
+    error::OfferedCertificate,
     host_text::{MAX_TEXT, shortened},
 };
 

@@ -1,4 +1,22 @@
-//! An SSH session over any byte stream: handshake, host key check and authentication, each with its limit, and then channels.
+//! SSH sessions. Only this module uses russh.
+//!
+//! A [`Session`] runs over any byte stream (TCP, a channel of a jump host, a command). It performs handshake, host key check and
+//! authentication, each with a time limit, and then opens channels. Errors contain what russh reports only to its handler: the reason of a
+//! disconnect, and the text of a channel refusal.
+
+mod agent;
+mod algorithms;
+mod auth;
+mod failure;
+mod handler;
+mod host_certificate;
+mod renewal;
+mod signer;
+mod user_certificate;
+
+pub(crate) use agent::Agent;
+pub(crate) use auth::Credential;
+pub(crate) use failure::says_unknown_name;
 
 use std::{
     fmt,
@@ -15,21 +33,19 @@ use russh::client::{self, Handle};
 use tokio::io::BufReader;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    algorithms,
-    auth::{self, Credential},
-    failure,
+use self::{
     handler::{Handler, HandlerError, Observed, REASON_WAIT},
     renewal::Renewal,
 };
 use crate::{
     address::{HostPort, WrapperAddress},
-    error::{Cause, Phase, Route, TransportError},
-    handshakes::HostPermit,
+    connect::handshakes::HostPermit,
+    error::{Cause, TransportError},
     limits::{Deadline, Limits},
+    parent::ParentTransport,
+    route::{Phase, Route},
     stream::{BoxStream, ByteStream, RecordingStream, Transcript},
     trust::{HostTrust, Pinned},
-    tunnel::ParentTransport,
 };
 
 /// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.

@@ -5,9 +5,10 @@
 
 use crate::{
     address::{HostPort, WrapperAddress},
-    error::{Attribute, Cause, InvalidOption, Phase, TransportError},
-    settings::{ConnectionMethod, Strategy},
-    target::{Selectors, Target},
+    attribute::{Attribute, InvalidOption},
+    error::{Cause, TransportError},
+    route::{ConnectionMethod, Phase},
+    target::Target,
 };
 
 /// An argument list with placeholders.
@@ -91,24 +92,6 @@ pub fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
     found
 }
 
-/// What selects the host of a connection besides the addresses.
-pub(crate) fn selectors(strategy: &Strategy) -> Selectors {
-    let template = match strategy {
-        Strategy::Direct | Strategy::ProxyJump => None,
-        // An invalid template opens no connection.
-        Strategy::ProxyCommand(arguments) | Strategy::SshCommand(arguments) => {
-            Template::parse(arguments).ok()
-        }
-    };
-    let contains = |name| template.as_ref().is_some_and(|template| template.contains(name));
-    Selectors {
-        instance_name: contains("instance_name"),
-        instance_id: contains("instance_id"),
-        // The provider logs in with it, and a gateway can select the host by it. A command of its own logs in by its own rules.
-        username: !matches!(strategy, Strategy::SshCommand(_)) || contains("username"),
-    }
-}
-
 /// The command of `method` for a runner manager: the program first.
 pub(crate) fn expand(
     arguments: &[String],
@@ -136,7 +119,7 @@ impl Template {
     }
 
     /// Whether an argument contains this placeholder.
-    fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         let mut parts = self.arguments.iter().flatten();
         parts.any(|part| matches!(part, Part::Placeholder((placeholder, _)) if *placeholder == name))
     }

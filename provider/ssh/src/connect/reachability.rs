@@ -5,11 +5,12 @@
 
 use std::io::ErrorKind;
 
-use super::{
-    error::{Cause, ChannelRefusal, Phase, TransportError},
+use super::tcp::shows_absence;
+use crate::{
+    error::{Cause, ChannelRefusal, TransportError},
     limits::NO_RESPONSE,
-    ssh::says_unknown_name,
-    tcp::shows_absence,
+    route::Phase,
+    session::says_unknown_name,
 };
 
 /// The state of a host after a failed connection.
@@ -98,8 +99,7 @@ impl TransportError {
             | Cause::Agent { .. }
             | Cause::AgentSilent { .. }
             | Cause::HandshakeQueueTimeout { .. }
-            | Cause::CommandNotStarted { .. }
-            | Cause::CommandEnded { .. } => Reachability::Unknown,
+            | Cause::Command(_) => Reachability::Unknown,
         }
     }
 }
@@ -108,9 +108,11 @@ impl TransportError {
 mod tests {
     use std::{io, time::Duration};
 
-    use super::super::settings::ConnectionMethod;
     use super::*;
-    use crate::{Attribute, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, Route};
+    use crate::{
+        Attribute, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption,
+        Route,
+    };
 
     fn direct(phase: Phase, cause: Cause) -> Reachability {
         TransportError::at(phase, Route::example(ConnectionMethod::Direct), cause).reachability()
@@ -200,7 +202,9 @@ mod tests {
 
     #[test]
     fn command_failure_leaves_host_presence_unknown() {
-        let ended = || Cause::CommandEnded { program: "ssh".into(), status: "exit status 255".into() };
+        let ended = || {
+            Cause::Command(CommandError::Ended { program: "ssh".into(), status: "exit status 255".into() })
+        };
         for method in [ConnectionMethod::ProxyCommand, ConnectionMethod::SshCommand] {
             for (phase, cause) in [
                 (Phase::Call, ended()),

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::open_files;
+use crate::command::open_files;
 use parking_lot::Mutex;
 
 /// How much of the standard error is kept.

@@ -7,15 +7,14 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    command::{self, Running},
-    error::{Cause, Phase, Route, TransportError},
-    handshakes::HandshakeLimiter,
+    command::{self, Running, template},
+    connect::handshakes::HandshakeLimiter,
+    connect::tunnel::{self, Tunnel, TunnelMonitor},
+    error::{Cause, TransportError},
     limits::Deadline,
-    settings::ConnectionMethod,
+    route::{ConnectionMethod, Phase, Route},
     stream::{RecordingStream, Transcript},
     target::Target,
-    template,
-    tunnel::{self, Tunnel, TunnelMonitor},
 };
 
 /// The maximum time to start a command, without the wait for other connections.

@@ -174,9 +174,9 @@ mod tests {
     use super::*;
     use crate::{
         Reachability, Route,
-        error::{Phase, TransportError},
+        error::TransportError,
         limits::Limits,
-        settings::ConnectionMethod,
+        route::{ConnectionMethod, Phase},
     };
 
     #[tokio::test]

@@ -11,13 +11,12 @@ use super::{
     agent::{Agent, Signing, Waiting},
     failure,
     handler::{Handler, Observed, REASON_WAIT},
-    keys::{CertifiedKey, PrivateKey},
     signer::KeySigner,
     user_certificate,
 };
 use crate::{
-    credential_facts::OfferedCertificate,
-    error::Cause,
+    error::{Cause, OfferedCertificate},
+    keys::{CertifiedKey, PrivateKey},
     limits::{Deadline, Limits},
 };
 

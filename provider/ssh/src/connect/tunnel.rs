@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    error::{Cause, Phase, Route, TransportError},
+    error::{Cause, TransportError},
+    route::{Phase, Route},
     stream::{BoxStream, Transcript},
 };
 
@@ -57,11 +58,4 @@ pub(crate) fn wrapper_side(transcript: &Transcript, route: &Route) -> Option<Tra
 /// An HTTP/2 server sends a SETTINGS frame on stream 0 first: length (3 bytes), type 4, flags, stream (4 bytes).
 fn begins_http2(received: &[u8]) -> bool {
     received.iter().skip(3).zip([4, 0, 0, 0, 0, 0]).all(|(byte, expected)| *byte == expected)
-}
-
-/// The connection below an SSH session: a jump host's session, or a command.
-#[async_trait]
-pub(crate) trait ParentTransport: Send + Sync {
-    /// Adds the observations of the parent to an error of its session, or replaces the error by its cause.
-    async fn enrich(&self, error: TransportError) -> TransportError;
 }

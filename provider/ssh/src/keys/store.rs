@@ -6,9 +6,12 @@ use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
 use crate::{
-    error::{Cause, KeyError},
+    error::Cause,
+    keys,
+    keys::PrivateKey,
+    keys::error::KeyError,
     secret::Secret,
-    ssh::{self, Agent, Credential, PrivateKey},
+    session::{Agent, Credential},
     target::{CredentialSource, KeySource, Login},
     user_files,
 };
@@ -48,7 +51,7 @@ impl KeyStore {
             if let Some(path) = &source.certificate_path {
                 let shown = user_files::shown(path);
                 let text = read(path.clone()).await.map_err(Cause::Key)?;
-                let certified = ssh::load_certificate(text.expose(), &key, &shown).map_err(Cause::Key)?;
+                let certified = keys::load_certificate(text.expose(), &key, &shown).map_err(Cause::Key)?;
                 let _ = write!(name, "+{}", digest(&[text.expose()]).escape_ascii());
                 credentials.push(Credential::CertifiedKey(certified));
             }
@@ -81,11 +84,11 @@ impl KeyStore {
         };
         let load = || async {
             if passphrase.is_none() && text.expose().len() <= SHORT_KEY {
-                return ssh::load_key(&text, None, &source_name);
+                return keys::load(&text, None, &source_name);
             }
             let blocking = tokio::task::spawn_blocking({
                 let source_name = source_name.clone();
-                move || ssh::load_key(&text, passphrase.as_ref(), &source_name)
+                move || keys::load(&text, passphrase.as_ref(), &source_name)
             });
             blocking.await.unwrap_or_else(|error| Err(unreadable(&source_name, error.to_string())))
         };

@@ -2,9 +2,14 @@
 
 mod block;
 mod cost;
+pub(crate) mod error;
 mod short_scalar;
+pub(crate) mod store;
 
-use crate::{credential_facts::KeyProgram, error::KeyError, secret::Secret};
+use crate::{
+    keys::error::{KeyError, KeyProgram},
+    secret::Secret,
+};
 use block::{Block, Format, looks_like_base64};
 pub(crate) use cost::KdfLimits;
 use std::{fmt, sync::Arc};
@@ -19,7 +24,7 @@ const MAX_KEY_TEXT: usize = 64 << 10;
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
-pub(crate) struct PrivateKey(pub(super) Arc<keys::PrivateKey>);
+pub(crate) struct PrivateKey(pub(crate) Arc<keys::PrivateKey>);
 
 impl PrivateKey {
     /// As `SHA256:…`.
@@ -42,8 +47,8 @@ impl fmt::Debug for PrivateKey {
 /// A private key with its certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct CertifiedKey {
-    pub(super) key: PrivateKey,
-    pub(super) certificate: Box<Certificate>,
+    pub(crate) key: PrivateKey,
+    pub(crate) certificate: Box<Certificate>,
 }
 
 /// Parses and decrypts a private key. Blocks: the key derivation of an encrypted key takes 0.1 s or more, at most half a minute; keys that

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     error::TransportError,
-    ssh::{Session, SessionKey},
+    session::{Session, SessionKey},
 };
 
 /// An unused session stays open for this time: a host that boots is called repeatedly, and each handshake costs it 30 ms.

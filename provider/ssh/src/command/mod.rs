@@ -4,6 +4,11 @@
 //! the last part is kept for errors; an unread pipe would block the child. The child leads a process group, which ends with the
 //! connection: first SIGTERM, then SIGKILL.
 
+pub mod child;
+pub(crate) mod error;
+pub mod open_files;
+pub(crate) mod template;
+
 use std::{
     io,
     os::fd::OwnedFd,
@@ -21,9 +26,11 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    child::{LastPart, describe, supervise},
-    error::{Cause, Phase, Route, TransportError},
-    tunnel::ParentTransport,
+    command::child::{LastPart, describe, supervise},
+    command::error::CommandError,
+    error::{Cause, TransportError},
+    parent::ParentTransport,
+    route::{Phase, Route},
 };
 
 /// The end of a stream is known before the exit status is.
@@ -33,8 +40,9 @@ const SECRETS: [&str; 3] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE", "GRIT
 
 pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), Cause> {
     let program = arguments.first().cloned().unwrap_or_default();
-    let failed =
-        |error: io::Error| Cause::CommandNotStarted { program: program.clone(), source: error.into() };
+    let failed = |error: io::Error| {
+        Cause::Command(CommandError::NotStarted { program: program.clone(), source: error.into() })
+    };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     let output = theirs.try_clone().map_err(failed)?;
@@ -105,7 +113,8 @@ impl Running {
     /// The error that its end is, if it ended.
     pub(crate) async fn end(&self, phase: Phase, route: Route) -> Option<TransportError> {
         let status = self.exit_status().await?;
-        let cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
+        let cause =
+            Cause::Command(CommandError::Ended { program: self.program.clone(), status: describe(status) });
         let mut error = TransportError::at(phase, route, cause);
         error.evidence.stderr = self.stderr();
         Some(error)
@@ -119,7 +128,10 @@ impl ParentTransport for Running {
         let of_stream =
             matches!(error.cause, Cause::Lost(_) | Cause::NotSsh | Cause::Network(_) | Cause::Protocol(_));
         if of_stream && let Some(status) = self.exit_status().await {
-            error.cause = Cause::CommandEnded { program: self.program.clone(), status: describe(status) };
+            error.cause = Cause::Command(CommandError::Ended {
+                program: self.program.clone(),
+                status: describe(status),
+            });
         }
         error.evidence.stderr = self.stderr();
         error

@@ -85,7 +85,7 @@ fn put(blob: &mut Vec<u8>, field: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{secret::Secret, ssh::keys::load};
+    use crate::{keys::load, secret::Secret};
 
     /// Created by ssh-keygen for this test only, and chosen for its number of 31 bytes.
     const SHORT: &str = "\

@@ -1,27 +1,38 @@
 //! From a runner manager to a tunnel to its wrapper: the connection method, the shared SSH session, and a channel of it.
 
+pub(crate) mod handshakes;
+mod pool;
+pub(crate) mod reachability;
+pub(crate) mod settings;
+mod ssh_command;
+mod tcp;
+pub(crate) mod tunnel;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::FutureExt;
 use tokio::time::Instant;
 
+use self::{
+    handshakes::HandshakeLimiter,
+    pool::{Connecting, SessionPool, SessionRef},
+    settings::{ConnectionSettings, Strategy},
+    tunnel::{Tunnel, TunnelMonitor},
+};
 use crate::{
     address::WrapperAddress,
-    command,
-    error::{Attribute, Cause, InvalidOption, Phase, Route, TransportError},
-    handshakes::HandshakeLimiter,
-    key_store::KeyStore,
+    attribute::{Attribute, InvalidOption},
+    command::{self, template},
+    error::{Cause, TransportError},
+    keys::store::KeyStore,
     limits::{Deadline, Limits},
-    pool::{Connecting, SessionPool, SessionRef},
-    settings::{ConnectionSettings, Strategy, TrustSources},
-    ssh::{Session, SessionKey, SessionSpec, Via},
-    ssh_command,
+    parent::ParentTransport,
+    route::{Phase, Route},
+    session::{Session, SessionKey, SessionSpec, Via},
     stream::{BoxStream, Transcript},
     target::{Hop, Selectors, Target},
-    tcp, template,
-    trust::{HostTrust, Pinned},
-    tunnel::{self, ParentTransport, Tunnel, TunnelMonitor},
+    trust::{HostTrust, Pinned, sources::TrustSources},
 };
 
 /// Time for a phase to report its error after the deadline.
@@ -47,7 +58,7 @@ impl Connector {
     /// Reads no file, and opens no connection. Invalid settings are reported when a connection needs them.
     pub fn new(settings: ConnectionSettings) -> Self {
         Self(Arc::new(Inner {
-            selectors: template::selectors(&settings.strategy),
+            selectors: settings.strategy.selectors(),
             strategy: settings.strategy,
             trust: settings.trust,
             limits: Limits::new(settings.connect_timeout, settings.call_timeout, settings.keepalive_interval),

@@ -9,7 +9,7 @@ use russh::{
     },
 };
 
-use super::keys::PrivateKey;
+use crate::keys::PrivateKey;
 
 /// Signs with a private key that the provider has read.
 pub(super) struct KeySigner<'a>(pub(super) &'a PrivateKey);

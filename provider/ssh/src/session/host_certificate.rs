@@ -6,8 +6,8 @@ use russh::keys::{
 
 use crate::{
     address::HostPort,
-    error::{HostKeyRefusal, HostKeyVerdict},
     host_text::{MAX_TEXT, shortened},
+    trust::refusal::{HostKeyRefusal, HostKeyVerdict},
     trust::{self, HostKey, HostTrust},
 };
 
