@@ -15,7 +15,6 @@ const LAYERS: &[&[&str]] = &[
         "address.rs",
         "attribute.rs",
         "command/error.rs",
-        "connect/handshakes.rs",
         "error.rs",
         "host_text.rs",
         "io_error.rs",

@@ -36,7 +36,7 @@ impl HandshakeLimiter {
         // The host first: a wait for a busy host does not block other hosts. The semaphores are never closed.
         let acquire = async {
             let host = of_host.acquire_owned().await.ok();
-            Permit { host, _all: Arc::clone(&self.all).acquire_owned().await.ok() }
+            Permit { _host: host, _all: Arc::clone(&self.all).acquire_owned().await.ok() }
         };
         let permit = tokio::time::timeout_at(deadline.end(), acquire).await;
         permit.map_err(|_| Cause::HandshakeQueueTimeout { limit: deadline.whole() })
@@ -46,18 +46,8 @@ impl HandshakeLimiter {
 /// The permission for one handshake.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    host: Option<OwnedSemaphorePermit>,
+    _host: Option<OwnedSemaphorePermit>,
     _all: Option<OwnedSemaphorePermit>,
-}
-
-/// The part of a permit that counts for one host.
-pub(crate) type HostPermit = Option<OwnedSemaphorePermit>;
-
-impl Permit {
-    /// Releases the permit for all hosts: the handshake is complete here, but not yet on the host.
-    pub(crate) fn only_at_host(self) -> HostPermit {
-        self.host
-    }
 }
 
 #[cfg(test)]
@@ -82,19 +72,17 @@ mod tests {
         }
         assert!(permit(&limiter, &host).now_or_never().is_none());
         assert!(permit(&limiter, &"other".parse().unwrap()).now_or_never().is_some());
-        let kept = permits.pop().map(Permit::only_at_host);
-        assert!(permit(&limiter, &host).now_or_never().is_none());
-        drop(kept);
+        permits.pop();
         assert!(permit(&limiter, &host).now_or_never().is_some());
     }
 
     #[tokio::test]
-    async fn releasing_global_permit_unblocks_other_hosts() {
+    async fn global_permit_limits_all_hosts() {
         let limiter = HandshakeLimiter::new(Some(1));
         let host = |name: &str| name.parse::<HostPort>().unwrap();
         let first = permit(&limiter, &host("h")).await;
         assert!(permit(&limiter, &host("other")).now_or_never().is_none());
-        let _kept = first.only_at_host();
+        drop(first);
         assert!(permit(&limiter, &host("other")).now_or_never().is_some());
     }
 

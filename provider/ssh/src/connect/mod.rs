@@ -123,8 +123,6 @@ impl Connector {
         for (index, hop) in target.hops.iter().enumerate() {
             let spec = self.spec(target, Some((index, hop)), via).await?;
             let session = self.0.sessions.session(&spec.key, || self.connect(&spec, deadline)).await?;
-            // The next session needs its own permit before it opens a channel here.
-            session.release_permit();
             via = Via::Session(session.shared(), Box::new(spec.key.clone()));
             // Keeps the session of the previous jump host open until here.
             last = Some(session);
@@ -213,7 +211,7 @@ impl Connector {
         deadline: Deadline,
     ) -> Result<Arc<Session>, TransportError> {
         let failed = |cause| TransportError::at(Phase::Setup, spec.route.clone(), cause);
-        let permit = self.0.handshakes.enter(&spec.key.address, deadline).await.map_err(failed)?;
+        let _permit = self.0.handshakes.enter(&spec.key.address, deadline).await.map_err(failed)?;
         let trust = self.gather_trust(spec).await;
         let mut trust = trust.map_err(|problem| failed(Cause::Option(problem)))?;
         let mut refused = None;
@@ -221,7 +219,7 @@ impl Connector {
             let (stream, parent) = open_stream(spec, &self.0.limits, deadline).await?;
             let (trusted, limits) = (trust.clone(), self.0.limits.clone());
             let error = match Session::establish(stream, parent, spec, trusted, limits, deadline).await {
-                Ok(session) => return Ok(Arc::new(session.hold_permit(permit.only_at_host()))),
+                Ok(session) => return Ok(Arc::new(session)),
                 Err(error) => error,
             };
             match &error.cause {

@@ -145,7 +145,6 @@ impl Deref for SessionRef {
 
 impl Drop for SessionRef {
     fn drop(&mut self) {
-        self.session.release_permit();
         if self.session.is_closed() || self.closing.is_cancelled() {
             return;
         }

@@ -28,7 +28,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use russh::client::{self, Handle};
 use tokio::io::BufReader;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +38,6 @@ use self::{
 };
 use crate::{
     address::{HostPort, WrapperAddress},
-    connect::handshakes::HostPermit,
     error::{Cause, TransportError},
     limits::{Deadline, Limits},
     parent::ParentTransport,
@@ -116,7 +114,6 @@ pub(crate) struct Session {
     /// The certificate of the login, if it does not permit forwarding.
     without_forwarding: Option<String>,
     parent: Option<Arc<dyn ParentTransport>>,
-    permit: Mutex<HostPermit>,
 }
 
 impl Session {
@@ -142,7 +139,6 @@ impl Session {
             renewal: Renewal::default(),
             without_forwarding: None,
             parent,
-            permit: Mutex::default(),
         };
         let config = Arc::new(algorithms::config(&trust, &session.limits));
         let relayed = !matches!(spec.via, Via::Tcp);
@@ -183,18 +179,6 @@ impl Session {
         Ok(session)
     }
 
-    /// Keeps the handshake permit of the host until [`Self::release_permit`].
-    ///
-    /// sshd reports a successful login before it decrements its count for MaxStartups. It has done so when it opens a channel.
-    pub(crate) fn hold_permit(mut self, permit: HostPermit) -> Self {
-        self.permit = Mutex::new(permit);
-        self
-    }
-
-    pub(crate) fn release_permit(&self) {
-        drop(self.permit.lock().take());
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
     }
@@ -212,7 +196,6 @@ impl Session {
     ) -> Result<(BoxStream, Transcript), TransportError> {
         let limit = deadline.cap(self.limits.channel);
         let opened = tokio::time::timeout(limit, self.open_unlimited(to)).await;
-        self.release_permit();
         match opened.unwrap_or(Err(Cause::TimedOut { limit })) {
             Ok(channel) => {
                 let transcript = Transcript::default();
