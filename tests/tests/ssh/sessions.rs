@@ -105,17 +105,13 @@ async fn refused_socket_is_retried_with_a_new_login() {
     fixture.wrapper.stop().await;
     fixture.wrapper.remove_socket();
     let client = connector.client(fixture.target());
-    let mut attempts = 0;
     soon(async {
         while logins(&fixture) < 3 {
             assert!(soon(client.check_status()).await.unwrap_err().retryable());
-            attempts += 1;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await;
-    // Most attempts use the session of the last login.
-    assert!(attempts > 20, "{attempts}");
     // The tunnels of the earlier sessions stay open.
     soon(other.check_status()).await.unwrap();
     assert_eq!(logins(&fixture), 3);

@@ -179,7 +179,15 @@ impl Connector {
                     may_repeat = false;
                     tracing::debug!(manager = target.manager, error = %error, "a shared SSH session was closed; opening a new session");
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if matches!(
+                        (&target.wrapper_address, &error.cause),
+                        (WrapperAddress::Unix(_), Cause::ChannelRefused { .. })
+                    ) {
+                        self.0.sessions.socket_refused(&spec.key, &session);
+                    }
+                    return Err(error);
+                }
             }
         }
     }

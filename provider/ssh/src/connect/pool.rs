@@ -33,11 +33,33 @@ pub(crate) struct SessionPool {
 /// An attempt to open a session.
 pub(crate) type Connecting = BoxFuture<'static, Result<Arc<Session>, TransportError>>;
 
+type Attempt = BoxFuture<'static, Result<Opened, TransportError>>;
+
 #[derive(Debug)]
 enum Entry {
     /// One attempt for all callers, which share its failure. It ends when no caller waits for it any more.
-    Connecting(WeakShared<Connecting>),
-    Open(Weak<Session>),
+    Connecting(WeakShared<Attempt>),
+    Open(Weak<Session>, Use),
+}
+
+/// How long a session is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Until the server refuses a Unix socket.
+    UntilRefusal,
+    /// The server refused a Unix socket: the next caller logs in again.
+    ///
+    /// sshd opens a socket with the groups that the user had at the login. On a host that boots, the user is often added to the group of the
+    /// socket later, and a session from before then is refused until it ends.
+    Refused,
+    /// Until it ends, because the server refused a new login. This is not repeated: the certificate may have expired.
+    ToTheEnd,
+}
+
+#[derive(Debug, Clone)]
+struct Opened {
+    session: Arc<Session>,
+    usage: Use,
 }
 
 impl Default for SessionPool {
@@ -48,7 +70,7 @@ impl Default for SessionPool {
 }
 
 impl SessionPool {
-    /// The session of this key: the open one unless its renewal is due, the one being opened, or a new one from `connect`.
+    /// The session of this key: the open one, the one being opened, or a new one from `connect`.
     pub(crate) async fn session(
         &self,
         key: &SessionKey,
@@ -57,11 +79,11 @@ impl SessionPool {
         let reference = |session, reused| SessionRef { session, reused, closing: self.closing.clone() };
         let attempt = {
             let mut entries = self.entries.lock();
-            let mut outdated = None;
+            let mut refused = None;
             let attempt = match entries.get(key) {
-                Some(Entry::Open(session)) => match session.upgrade().filter(|it| !it.is_closed()) {
-                    Some(session) if session.renewal().is_due() => {
-                        outdated = Some(session);
+                Some(Entry::Open(session, usage)) => match session.upgrade().filter(|it| !it.is_closed()) {
+                    Some(session) if *usage == Use::Refused => {
+                        refused = Some(session);
                         None
                     }
                     Some(session) => return Ok(reference(session, true)),
@@ -72,7 +94,7 @@ impl SessionPool {
             };
             attempt.unwrap_or_else(|| {
                 entries.retain(|_, entry| entry.is_usable());
-                let attempt = replacing(outdated, connect()).shared();
+                let attempt = open_or_keep(refused, connect()).boxed().shared();
                 if let Some(attempt) = attempt.downgrade() {
                     entries.insert(key.clone(), Entry::Connecting(attempt));
                 }
@@ -85,36 +107,44 @@ impl SessionPool {
         if matches!(entries.get(key), Some(Entry::Connecting(it)) if it.upgrade().is_some_and(|it| it.ptr_eq(&attempt)))
         {
             match &result {
-                Ok(session) => entries.insert(key.clone(), Entry::Open(Arc::downgrade(session))),
+                Ok(Opened { session, usage }) => {
+                    entries.insert(key.clone(), Entry::Open(Arc::downgrade(session), *usage))
+                }
                 Err(_) => entries.remove(key),
             };
         }
         drop(entries);
-        result.map(|session| reference(session, false))
+        result.map(|Opened { session, .. }| reference(session, false))
+    }
+
+    /// The server refused a Unix socket over this session: the next caller logs in again. Tunnels of the session stay open.
+    pub(crate) fn socket_refused(&self, key: &SessionKey, by: &SessionRef) {
+        if let Some(Entry::Open(session, usage @ Use::UntilRefusal)) = self.entries.lock().get_mut(key)
+            && session.as_ptr() == Arc::as_ptr(&by.session)
+        {
+            *usage = Use::Refused;
+        }
     }
 }
 
-/// The new session, or `outdated` if the attempt fails. Tunnels of an outdated session stay open in any case.
-fn replacing(outdated: Option<Arc<Session>>, attempt: Connecting) -> Connecting {
-    let Some(outdated) = outdated else { return attempt };
-    async move {
-        match attempt.await {
-            Err(error) if !outdated.is_closed() => {
-                tracing::debug!(error = %error, "new login failed; using the open SSH session");
-                outdated.renewal().failed(&error);
-                Ok(outdated)
-            }
-            done => done,
+/// The new session, or the `refused` one if the attempt fails.
+async fn open_or_keep(refused: Option<Arc<Session>>, attempt: Connecting) -> Result<Opened, TransportError> {
+    match (attempt.await, refused.filter(|session| !session.is_closed())) {
+        (Ok(session), _) => Ok(Opened { session, usage: Use::UntilRefusal }),
+        (Err(error), Some(session)) => {
+            tracing::debug!(error = %error, "new login failed; using the open SSH session");
+            let usage = if error.retryable() { Use::UntilRefusal } else { Use::ToTheEnd };
+            Ok(Opened { session, usage })
         }
+        (Err(error), None) => Err(error),
     }
-    .boxed()
 }
 
 impl Entry {
     fn is_usable(&self) -> bool {
         match self {
             Self::Connecting(attempt) => attempt.upgrade().is_some(),
-            Self::Open(session) => session.upgrade().is_some_and(|session| !session.is_closed()),
+            Self::Open(session, _) => session.upgrade().is_some_and(|session| !session.is_closed()),
         }
     }
 }

@@ -10,7 +10,6 @@ mod auth;
 mod failure;
 mod handler;
 mod host_certificate;
-mod renewal;
 mod signer;
 mod user_certificate;
 
@@ -32,10 +31,7 @@ use russh::client::{self, Handle};
 use tokio::io::BufReader;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    handler::{Handler, HandlerError, Observed, REASON_WAIT},
-    renewal::Renewal,
-};
+use self::handler::{Handler, HandlerError, Observed, REASON_WAIT};
 use crate::{
     address::{HostPort, WrapperAddress},
     error::{Cause, TransportError},
@@ -110,7 +106,6 @@ pub(crate) struct Session {
     limits: Limits,
     end: CancellationToken,
     opening: AtomicUsize,
-    renewal: Renewal,
     /// The certificate of the login, if it does not permit forwarding.
     without_forwarding: Option<String>,
     parent: Option<Arc<dyn ParentTransport>>,
@@ -136,7 +131,6 @@ impl Session {
             limits,
             end: end.clone(),
             opening: AtomicUsize::new(0),
-            renewal: Renewal::default(),
             without_forwarding: None,
             parent,
         };
@@ -183,11 +177,6 @@ impl Session {
         self.observed.ended().is_cancelled() || self.handle.as_ref().is_none_or(|handle| handle.is_closed())
     }
 
-    /// Whether, and when, another session replaces this one.
-    pub(crate) fn renewal(&self) -> &Renewal {
-        &self.renewal
-    }
-
     /// Opens a channel to an address on the server's side. The stream ends with the session, even if a write is blocked.
     pub(crate) async fn open(
         &self,
@@ -204,9 +193,6 @@ impl Session {
                 Ok((Box::new(stream), transcript))
             }
             Err(cause) => {
-                if matches!((to, &cause), (WrapperAddress::Unix(_), Cause::ChannelRefused { .. })) {
-                    self.renewal.request();
-                }
                 let mut error = self.failure(Phase::Channel, cause).await;
                 error.evidence.certificate.clone_from(&self.without_forwarding);
                 Err(error)
