@@ -51,7 +51,7 @@ pub mod resources {
 }
 
 pub mod transport {
-    pub use grit_ssh::{Cause, HostKeyVerdict, HostPort, Phase, Secret, WrapperAddress};
+    pub use grit_ssh::{Cause, HostKeyVerdict, HostPort, Peer, Phase, Secret, WrapperAddress};
 }
 
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use tonic::{
 
 use crate::log_key;
 
-/// Collects the preface, the settings and the first call in one SSH packet.
+/// Collects the preface and the settings, and each call, in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;
 /// The limit for the headers, or the trailers, of a response.
 const MAX_HEADER_LIST: u32 = 16 << 10;
@@ -182,18 +182,20 @@ mod tests {
 
     /// Each write would be an SSH packet.
     #[tokio::test]
-    async fn preface_and_first_call_share_one_write() {
+    async fn preface_and_settings_share_one_write() {
         let (writes, mut told) = mpsc::unbounded_channel();
         let channel = Channel::over(Box::new(WriteLog(writes))).await.unwrap();
+        let first = told.recv().await.unwrap();
+        let settings = first.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        assert_eq!(settings.get(3), Some(&4), "{}", first.escape_ascii());
         let calling = async move {
             let mut client = crate::client::wrapper_client::upstream_client(channel);
             client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await
         };
         let asked = async {
-            let first = told.recv().await.unwrap();
-            assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "{}", first.escape_ascii());
+            let call = told.recv().await.unwrap();
             // A message without fields: not compressed, no bytes.
-            assert!(first.ends_with(&[0; 5]), "the whole call is in it: {}", first.escape_ascii());
+            assert!(call.ends_with(&[0; 5]), "the whole call is in it: {}", call.escape_ascii());
         };
         tokio::select! {
             answer = calling => panic!("nobody answered: {answer:?}"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use grit_ssh::{
-    Cause, Phase, Reachability, Route, TransportError,
+    Cause, Peer, Phase, Reachability, Route, TransportError,
     host_text::{MAX_TEXT, shortened},
 };
 
@@ -15,13 +15,7 @@ pub enum ClientError {
     Transport(#[from] TransportError),
     /// The tunnel is open, but there was no response within the time limit of the call.
     #[error("{method}: no response within {}", humantime::format_duration(*limit))]
-    NoAnswer {
-        method: &'static str,
-        limit: Duration,
-        /// No data was received over this tunnel.
-        silent: bool,
-        route: Box<Route>,
-    },
+    NoAnswer { method: &'static str, limit: Duration, route: Box<Route> },
     /// The wrapper returned a gRPC error.
     #[error("{method}: {code:?}: {message}")]
     Status { method: &'static str, code: tonic::Code, message: String, route: Box<Route> },
@@ -46,17 +40,8 @@ impl ClientError {
     /// Whether the wrapper may have executed the call although there was no response.
     pub fn may_have_arrived(&self) -> bool {
         match self {
-            // A call is sent after the tunnel was opened. A tunnel of `ssh_command` counts as open before data was received.
-            Self::Transport(error) => match error.phase {
-                Phase::Call => true,
-                Phase::Command => matches!(error.cause, Cause::TimedOut { .. }),
-                Phase::Setup
-                | Phase::Tcp
-                | Phase::Handshake
-                | Phase::HostKey
-                | Phase::Auth
-                | Phase::Channel => false,
-            },
+            // A call is sent after the tunnel was opened.
+            Self::Transport(error) => error.phase == Phase::Call,
             Self::NoAnswer { .. } => true,
             // With these codes, the wrapper did not execute the call. Another code can mean a lost response.
             Self::Status { code, .. } => !matches!(
@@ -100,7 +85,10 @@ impl ClientError {
     /// The time limit that passed: of a phase of the connection, or of the call.
     pub fn time_limit(&self) -> Option<Duration> {
         match self {
-            Self::Transport(TransportError { cause: Cause::TimedOut { limit }, .. })
+            Self::Transport(TransportError {
+                cause: Cause::TimedOut { limit } | Cause::NoResponse { from: Peer::Wrapper, limit },
+                ..
+            })
             | Self::NoAnswer { limit, .. } => Some(*limit),
             Self::Transport(_) | Self::Status { .. } => None,
         }
@@ -137,12 +125,11 @@ mod tests {
         let protocol = broken(Phase::Call, Cause::Protocol("unexpected packet".into()));
         assert!(!protocol.retryable() && protocol.may_have_arrived());
         assert!(broken(Phase::Call, Cause::WrapperClosed).may_have_arrived());
-        for phase in [Phase::Tcp, Phase::Handshake, Phase::Channel] {
+        for phase in [Phase::Command, Phase::Tcp, Phase::Handshake, Phase::Channel] {
             assert!(!broken(phase, Cause::Lost("reset".into())).may_have_arrived(), "{phase}");
         }
         let limit = Duration::from_secs(1);
-        let silent =
-            ClientError::NoAnswer { method: "Drain", limit, silent: false, route: Box::new(example_route()) };
+        let silent = ClientError::NoAnswer { method: "Drain", limit, route: Box::new(example_route()) };
         assert!(silent.may_have_arrived());
         let status = |code| ClientError::Status {
             method: "Drain",

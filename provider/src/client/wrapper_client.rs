@@ -115,7 +115,7 @@ impl WrapperClient {
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let OpenConnection { channel, monitor } = self.open().await?;
-        let limit = self.shared.connector.limits().call + monitor.extra_time();
+        let limit = self.shared.connector.limits().call;
         let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         let limit = left.map_or(limit, |left| left.min(limit));
         match tokio::time::timeout(limit, call(channel)).await {
@@ -128,16 +128,7 @@ impl WrapperClient {
             Ok(Err(status)) => Err(ClientError::status(method, &status, monitor.route())),
             Err(_) => {
                 self.forget(&monitor).await;
-                let silent = monitor.transcript().first().is_empty();
-                Err(monitor.no_answer(limit).map_or_else(
-                    || ClientError::NoAnswer {
-                        method,
-                        limit,
-                        silent,
-                        route: Box::new(monitor.route().clone()),
-                    },
-                    ClientError::from,
-                ))
+                Err(ClientError::NoAnswer { method, limit, route: Box::new(monitor.route().clone()) })
             }
         }
     }
@@ -150,7 +141,10 @@ impl WrapperClient {
         }
         let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
         match Channel::over(tunnel.stream).await {
-            Ok(channel) => Ok(open.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone()),
+            Ok(channel) => {
+                tunnel.monitor.first_byte().await?;
+                Ok(open.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone())
+            }
             Err(error) => Err(broken(&*tunnel.monitor, "connect", &error.into()).await),
         }
     }

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use grit_plugin::Problem;
-use grit_ssh::{Cause, CommandError, ConnectionMethod, Phase, Route, SharedIoError, TransportError};
+use grit_ssh::{Cause, CommandError, ConnectionMethod, Peer, Phase, Route, SharedIoError, TransportError};
 
 use crate::{
     client::ClientError,
@@ -47,8 +47,8 @@ fn without_manager(error: &ClientError) -> Problem {
             }
             explained
         }
-        ClientError::NoAnswer { method, limit, silent, route } => {
-            wrapper::no_response(method, *limit, *silent, route)
+        ClientError::NoAnswer { method, limit, route } => {
+            wrapper::no_response(&format!("did not respond to {method}"), *limit, route)
         }
         ClientError::Status { method, code, message, route } => {
             wrapper::status(method, *code, message, route)
@@ -63,7 +63,10 @@ fn of_transport(error: &TransportError) -> Problem {
         Cause::NoCredential => login::no_credential(route),
         Cause::Key(key) => login::bad_key(key),
         Cause::Agent { socket, problem } => login::agent(socket, problem),
-        Cause::AgentSilent { socket, limit } => login::agent_timed_out(socket, *limit),
+        Cause::NoResponse { from: Peer::Agent { socket }, limit } => login::agent_timed_out(socket, *limit),
+        Cause::NoResponse { from: Peer::Wrapper, limit } => {
+            wrapper::no_response("accepted the connection and did not respond", *limit, route)
+        }
         Cause::HostKey(refusal) => host_key(route, refusal),
         Cause::AuthRefused { offered, not_offered, certificates, remaining } => {
             login::refused(route, offered, *not_offered, certificates, remaining)
@@ -139,10 +142,10 @@ fn of_transport(error: &TransportError) -> Problem {
             "Raise `max_parallel` or `ssh.connect_timeout` in the provider block. Check hosts that do not respond: they use their slots \
              until they time out.",
         ),
-        Cause::NotAnswering { silence } => Problem::new(
+        Cause::NoResponse { from: Peer::Server, limit } => Problem::new(
             Code::ConnectFailed,
             "SSH connection lost",
-            format!("no data from {} for {}.", server(route), human(*silence)),
+            format!("no data from {} for {}.", server(route), human(*limit)),
             "The host may hang, or the network may be down. Check that the host is running.",
         ),
         Cause::Protocol(problem) => Problem::new(

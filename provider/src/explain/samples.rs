@@ -18,7 +18,6 @@ pub(crate) fn mute() -> ClientError {
     ClientError::NoAnswer {
         method: "CheckStatus",
         limit: Duration::from_secs(10),
-        silent: false,
         route: Box::new(crate::client::example_route()),
     }
 }

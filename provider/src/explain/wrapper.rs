@@ -52,14 +52,13 @@ pub(super) fn closed(route: &Route) -> Problem {
     )
 }
 
-/// `silent`: the connection was accepted, and no byte was received.
-pub(super) fn no_response(method: &str, limit: Duration, silent: bool, route: &Route) -> Problem {
-    let accepted = if silent { "accepted the connection and " } else { "" };
+/// `what`: the clause about the wrapper.
+pub(super) fn no_response(what: &str, limit: Duration, route: &Route) -> Problem {
     Problem::new(
         Code::ConnectFailed,
         "Wrapper does not respond",
         format!(
-            "{}, but the wrapper at {} {accepted}did not respond to {method} within {}.",
+            "{}, but the wrapper at {} {what} within {}.",
             login_succeeded(route),
             route.wrapper,
             human(limit)

@@ -36,7 +36,7 @@ impl TransportError {
 
     /// Whether the SSH session of this error is unusable.
     pub(crate) fn is_end_of_session(&self) -> bool {
-        matches!(self.cause, Cause::Lost(_) | Cause::NotAnswering { .. })
+        matches!(self.cause, Cause::Lost(_) | Cause::NoResponse { from: Peer::Server, .. })
     }
 
     /// Whether the same attempt can succeed later without a change of the configuration.
@@ -49,8 +49,7 @@ impl TransportError {
             | Cause::TimedOut { .. }
             | Cause::Lost(_)
             | Cause::TooBusy
-            | Cause::NotAnswering { .. }
-            | Cause::AgentSilent { .. }
+            | Cause::NoResponse { .. }
             | Cause::HandshakeQueueTimeout { .. }
             | Cause::WrapperClosed => true,
             // While a host boots, the socket does not exist yet, and sshd does not report which refusals are permanent.
@@ -105,9 +104,9 @@ pub enum Cause {
     /// The server temporarily rejects connections (MaxStartups, or a penalty for the address of the Terraform host).
     #[error("the server rejects new connections")]
     TooBusy,
-    /// An established session received no data for this time.
-    #[error("no data from the server for {}", humantime::format_duration(*silence))]
-    NotAnswering { silence: Duration },
+    /// A connected peer sent nothing for this time.
+    #[error("no response from the {from} within {}", humantime::format_duration(*limit))]
+    NoResponse { from: Peer, limit: Duration },
     /// The session was ended, because the server tried to open this number of channels to the provider.
     #[error("the SSH server opened {0} channels to the client")]
     ServerOpensChannels(usize),
@@ -144,9 +143,6 @@ pub enum Cause {
     /// The agent cannot be used, or has no matching key.
     #[error("ssh-agent at {socket}: {problem}")]
     Agent { socket: String, problem: String },
-    /// The agent did not respond: it may hang, or wait for a confirmation of the user.
-    #[error("ssh-agent at {socket} did not respond within {}", humantime::format_duration(*limit))]
-    AgentSilent { socket: String, limit: Duration },
     /// Any other error of the SSH library.
     #[error("{0}")]
     Protocol(String),
@@ -160,6 +156,20 @@ pub struct OfferedCertificate {
     pub authority: String,
     /// Possible causes that the certificate shows, as clauses: "expired at …".
     pub problems: Vec<String>,
+}
+
+/// A peer that does not respond.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Peer {
+    /// The SSH server of an established session.
+    #[error("server")]
+    Server,
+    /// The agent may hang, or wait for a confirmation of the user.
+    #[error("ssh-agent at {socket}")]
+    Agent { socket: String },
+    /// The program that accepted the connection to the wrapper's address.
+    #[error("wrapper")]
+    Wrapper,
 }
 
 /// The server's reason for refusing a channel (RFC 4254, section 5.1).

@@ -43,13 +43,13 @@ pub use connect::{
     settings::{ConnectionSettings, Strategy},
     tunnel::{Tunnel, TunnelMonitor},
 };
-pub use error::{Cause, ChannelRefusal, Observations, OfferedCertificate, TransportError};
+pub use error::{Cause, ChannelRefusal, Observations, OfferedCertificate, Peer, TransportError};
 pub use io_error::SharedIoError;
 pub use keys::error::{KeyError, KeyProgram};
 pub use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, Limits};
 pub use route::{ConnectionMethod, Phase, Route};
 pub use secret::Secret;
-pub use stream::{BoxStream, ByteStream, Transcript};
+pub use stream::{BoxStream, ByteStream};
 pub use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target, identity};
 pub use trust::{
     refusal::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin},

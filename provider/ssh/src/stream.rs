@@ -26,7 +26,7 @@ pub type BoxStream = Box<dyn ByteStream>;
 
 /// The first bytes of a stream, and whether the peer has closed it. Clones share the record.
 #[derive(Clone, Default)]
-pub struct Transcript {
+pub(crate) struct Transcript {
     seen: Arc<Mutex<Seen>>,
     changed: Arc<Notify>,
 }
@@ -42,7 +42,7 @@ impl Transcript {
     const LIMIT: usize = 512;
 
     /// The first received bytes, at most [`Self::LIMIT`].
-    pub fn first(&self) -> Vec<u8> {
+    pub(crate) fn first(&self) -> Vec<u8> {
         self.seen.lock().first.clone()
     }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 use grit_provider::testing::{
     client::ClientError,
-    transport::{Cause, HostPort, Phase},
+    transport::{Cause, HostPort, Peer, Phase},
 };
 use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions, Target};
 use grit_tests::sshd::{Builder, Sshd};
@@ -124,13 +124,13 @@ for_each_method!(
 );
 
 /// A connector with these limits, and the phase and limit that time out if the server stops in a phase. An `ssh_command` is one phase for
-/// the provider, with the time of a whole connection and of the waiting call.
+/// the provider, with the time of a whole connection.
 fn limited(topology: &Topology, phase: Phase, limit: Duration) -> (Connector, Phase, Duration) {
     let connect = if topology.method.is_over_ssh() { CONNECT } else { THIRD };
     let options =
         SshOptions { connect_timeout: Some(connect), call_timeout: Some(CALL), ..topology.options() };
     let (phase, limit) =
-        if topology.method.is_over_ssh() { (phase, limit) } else { (Phase::Command, connect + CALL) };
+        if topology.method.is_over_ssh() { (phase, limit) } else { (Phase::Command, connect) };
     (Connector::new(options), phase, limit)
 }
 
@@ -254,7 +254,10 @@ async fn silence_during_login_ends_at_keepalive_limits() {
     assert_eq!(inner.phase, Phase::Auth, "{error:?}");
     // Three intervals, one more, and five seconds.
     let limit = Duration::from_secs(9);
-    assert!(matches!(inner.cause, Cause::NotAnswering { silence } if silence == limit), "{error:?}");
+    assert!(
+        matches!(inner.cause, Cause::NoResponse { from: Peer::Server, limit: was } if was == limit),
+        "{error:?}"
+    );
     assert!(error.retryable(), "{error:?}");
     assert!(
         fixture.message(&error).contains("no data from HOST:PORT for 9s."),

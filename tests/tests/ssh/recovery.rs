@@ -6,7 +6,7 @@ use crate::{
 };
 use grit_provider::testing::{
     client::{ClientError, ShutdownCallback, WrapperClient},
-    transport::{Cause, Phase},
+    transport::{Cause, Peer, Phase},
 };
 use grit_tests::link::Relay;
 use grit_tests::provider_client::{Connector, SshOptions, StrategyOptions};
@@ -48,7 +48,7 @@ async fn blocked_write_fails_when_session_ends() {
         let start = Instant::now();
         let error = soon(client.init_graceful_shutdown(Some(callback))).await.unwrap_err();
         let ClientError::Transport(error) = error else { panic!("{error:?}") };
-        assert!(matches!(error.cause, Cause::NotAnswering { .. }), "{error:?}");
+        assert!(matches!(error.cause, Cause::NoResponse { from: Peer::Server, .. }), "{error:?}");
         assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());
         topology.fixture.sshd.thaw();
     }

@@ -173,7 +173,6 @@ mod tests {
         let silent_for = |limit| ClientError::NoAnswer {
             method: "GetStatus",
             limit,
-            silent: true,
             route: Box::new(crate::client::example_route()),
         };
         let (short, deadline) = (Duration::from_millis(500), Instant::now() + REFRESH_TIMEOUT);

@@ -24,7 +24,7 @@ use crate::{
     address::WrapperAddress,
     attribute::{Attribute, InvalidOption},
     command::{self, template},
-    error::{Cause, TransportError},
+    error::{Cause, Peer, TransportError},
     keys::store::KeyStore,
     limits::{Deadline, Limits},
     parent::ParentTransport,
@@ -172,7 +172,8 @@ impl Connector {
             let session = self.0.sessions.session(&spec.key, || self.connect(spec, deadline)).await?;
             match session.open(&target.wrapper_address, deadline).await {
                 Ok((stream, transcript)) => {
-                    let monitor = SshMonitor { session, transcript, route: spec.route.clone() };
+                    let limit = deadline.cap(self.0.limits.channel);
+                    let monitor = SshMonitor { session, transcript, route: spec.route.clone(), limit };
                     return Ok(Tunnel { stream, monitor: Arc::new(monitor) });
                 }
                 Err(error) if may_repeat && session.reused && error.is_end_of_session() => {
@@ -297,6 +298,8 @@ struct SshMonitor {
     session: SessionRef,
     transcript: Transcript,
     route: Route,
+    /// For the first byte.
+    limit: Duration,
 }
 
 #[async_trait]
@@ -308,8 +311,12 @@ impl TunnelMonitor for SshMonitor {
         tunnel::wrapper_side(&self.transcript, &self.route)
     }
 
-    fn transcript(&self) -> &Transcript {
-        &self.transcript
+    async fn first_byte(&self) -> Result<(), TransportError> {
+        let received = tokio::time::timeout(self.limit, self.transcript.changed()).await;
+        received.map_err(|_| {
+            let cause = Cause::NoResponse { from: Peer::Wrapper, limit: self.limit };
+            TransportError::at(Phase::Channel, self.route.clone(), cause)
+        })
     }
 
     fn route(&self) -> &Route {

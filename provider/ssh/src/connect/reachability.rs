@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 
 use super::tcp::shows_absence;
 use crate::{
-    error::{Cause, ChannelRefusal, TransportError},
+    error::{Cause, ChannelRefusal, Peer, TransportError},
     limits::NO_RESPONSE,
     route::Phase,
     session::says_unknown_name,
@@ -47,7 +47,7 @@ impl TransportError {
             // The command, an intermediate server, or the host may have failed.
             return match &self.cause {
                 Cause::WrapperClosed
-                | Cause::NotAnswering { .. }
+                | Cause::NoResponse { from: Peer::Server | Peer::Wrapper, .. }
                 | Cause::AuthRefused { .. }
                 | Cause::HostKey(_) => self.reachability_of_cause(),
                 _ => Reachability::Unknown,
@@ -76,7 +76,7 @@ impl TransportError {
                 }
             },
             Cause::Lost(_)
-            | Cause::NotAnswering { .. }
+            | Cause::NoResponse { from: Peer::Server | Peer::Wrapper, .. }
             | Cause::NotSsh
             | Cause::ServerOpensChannels(_)
             | Cause::NoCommonAlgorithm { .. }
@@ -97,7 +97,7 @@ impl TransportError {
             | Cause::NoCredential
             | Cause::Key(_)
             | Cause::Agent { .. }
-            | Cause::AgentSilent { .. }
+            | Cause::NoResponse { from: Peer::Agent { .. }, .. }
             | Cause::HandshakeQueueTimeout { .. }
             | Cause::Command(_) => Reachability::Unknown,
         }

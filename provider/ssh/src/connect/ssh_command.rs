@@ -1,14 +1,15 @@
 //! `ssh_command`: the standard input and output of a command are the connection to the wrapper. The command has its own user, keys and
 //! trust.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     command::{self, Running, template},
-    connect::handshakes::HandshakeLimiter,
+    connect::handshakes::{HandshakeLimiter, Permit},
     connect::tunnel::{self, Tunnel, TunnelMonitor},
     error::{Cause, TransportError},
     limits::Deadline,
@@ -16,9 +17,6 @@ use crate::{
     stream::{RecordingStream, Transcript},
     target::Target,
 };
-
-/// The maximum time to start a command, without the wait for other connections.
-const COMMAND_START: Duration = Duration::from_secs(1);
 
 const METHOD: ConnectionMethod = ConnectionMethod::SshCommand;
 
@@ -37,16 +35,8 @@ pub(crate) async fn open(
     let permit = handshakes.enter(&target.address, deadline).await.map_err(failed(Phase::Setup))?;
     let (stream, running) = command::spawn(&arguments).map_err(failed(Phase::Command))?;
     let transcript = Transcript::default();
-    // The command runs its own handshake. It is complete when data of the wrapper arrives.
-    let (received, limit) = (transcript.clone(), deadline.left());
-    tokio::spawn(async move {
-        if tokio::time::timeout(limit, received.changed()).await.is_err() {
-            tracing::debug!("no data from ssh_command yet");
-        }
-        drop(permit);
-    });
     let stream = RecordingStream::new(stream, transcript.clone(), CancellationToken::new());
-    let monitor = CommandMonitor { running, transcript, route, deadline };
+    let monitor = CommandMonitor { running, transcript, route, deadline, permit: Mutex::new(Some(permit)) };
     Ok(Tunnel { stream: Box::new(stream), monitor: Arc::new(monitor) })
 }
 
@@ -55,6 +45,8 @@ struct CommandMonitor {
     transcript: Transcript,
     route: Route,
     deadline: Deadline,
+    /// The command runs its own handshake. It is complete when data of the wrapper arrives.
+    permit: Mutex<Option<Permit>>,
 }
 
 #[async_trait]
@@ -76,22 +68,10 @@ impl TunnelMonitor for CommandMonitor {
         }))
     }
 
-    fn no_answer(&self, limit: Duration) -> Option<TransportError> {
-        let nothing_came = self.transcript.first().is_empty();
-        nothing_came.then(|| self.error(Phase::Command, Cause::TimedOut { limit }))
-    }
-
-    fn extra_time(&self) -> Duration {
-        if !self.transcript.first().is_empty() {
-            return Duration::ZERO;
-        }
-        // The start of the command does not count; a wait for other connections does.
-        let (left, whole) = (self.deadline.left(), self.deadline.whole());
-        if whole.saturating_sub(left) < COMMAND_START { whole } else { left }
-    }
-
-    fn transcript(&self) -> &Transcript {
-        &self.transcript
+    async fn first_byte(&self) -> Result<(), TransportError> {
+        let received = tokio::time::timeout_at(self.deadline.end(), self.transcript.changed()).await;
+        drop(self.permit.lock().take());
+        received.map_err(|_| self.error(Phase::Command, Cause::TimedOut { limit: self.deadline.whole() }))
     }
 
     fn route(&self) -> &Route {

@@ -1,6 +1,6 @@
 //! A tunnel to a wrapper: a byte stream and its monitor.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -10,6 +10,9 @@ use crate::{
     stream::{BoxStream, Transcript},
 };
 
+/// A connection to a wrapper's address.
+///
+/// It is open when the first byte was received: send what the protocol begins with, and then wait for [`TunnelMonitor::first_byte`].
 pub struct Tunnel {
     pub stream: BoxStream,
     pub monitor: Arc<dyn TunnelMonitor>,
@@ -23,17 +26,9 @@ pub trait TunnelMonitor: Send + Sync {
     /// Why the tunnel was closed; none if it is open. May wait a moment for the reason.
     async fn close_reason(&self) -> Option<TransportError>;
 
-    /// The error of a call that timed out, if it is not an error of the wrapper.
-    fn no_answer(&self, _limit: Duration) -> Option<TransportError> {
-        None
-    }
-
-    /// Additional time for a call while the tunnel is still being opened.
-    fn extra_time(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn transcript(&self) -> &Transcript;
+    /// Waits until the tunnel is open: the first byte was received. Also returns when the tunnel was closed; [`Self::close_reason`] is the error
+    /// then. The deadline of [`Connector::open`](crate::Connector::open) limits it.
+    async fn first_byte(&self) -> Result<(), TransportError>;
 
     fn route(&self) -> &Route;
 }

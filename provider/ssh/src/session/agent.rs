@@ -14,7 +14,10 @@ use russh::{
 };
 use tokio::net::UnixStream;
 
-use crate::{error::Cause, user_files};
+use crate::{
+    error::{Cause, Peer},
+    user_files,
+};
 use parking_lot::Mutex;
 
 /// An agent, and the key of it to use.
@@ -57,8 +60,8 @@ impl Agent {
     }
 
     /// The error of an agent that does not respond.
-    pub(super) fn silent(&self, limit: Duration) -> Cause {
-        Cause::AgentSilent { socket: user_files::shown(&self.socket), limit }
+    pub(super) fn no_response(&self, limit: Duration) -> Cause {
+        Cause::NoResponse { from: Peer::Agent { socket: user_files::shown(&self.socket) }, limit }
     }
 
     pub(crate) fn new(socket: &Path, identity: Option<String>) -> Self {

@@ -55,7 +55,7 @@ pub(super) async fn authenticate(
     };
     let done = tokio::time::timeout(limit, Box::pin(attempts.all(credentials))).await;
     done.unwrap_or_else(|_| match waiting.agent() {
-        Some(agent) => Err(agent.silent(limit)),
+        Some(agent) => Err(agent.no_response(limit)),
         None => Err(Cause::TimedOut { limit }),
     })
 }

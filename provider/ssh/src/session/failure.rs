@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use russh::{ChannelOpenFailure, Error};
 
 use crate::{
-    error::{Cause, ChannelRefusal},
+    error::{Cause, ChannelRefusal, Peer},
     host_text::{MAX_TEXT, shortened},
     limits::Limits,
 };
@@ -60,8 +60,8 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
                 .collect(),
         },
         Error::Version => Cause::NotSsh,
-        Error::KeepaliveTimeout => Cause::NotAnswering { silence: limits.keepalive_silence() },
-        Error::InactivityTimeout => Cause::NotAnswering { silence: limits.inactivity() },
+        Error::KeepaliveTimeout => no_response(limits.keepalive_silence()),
+        Error::InactivityTimeout => no_response(limits.inactivity()),
         Error::IO(error) => Cause::Lost(lost(error)),
         Error::Disconnect | Error::HUP | Error::SendError | Error::RecvError => {
             Cause::Lost("the server closed the connection".to_owned())
@@ -109,6 +109,10 @@ pub(super) fn channel_refusal(reason: &ChannelOpenFailure) -> ChannelRefusal {
     }
 }
 
+fn no_response(limit: Duration) -> Cause {
+    Cause::NoResponse { from: Peer::Server, limit }
+}
+
 fn lost(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
@@ -136,7 +140,7 @@ mod tests {
     fn lost_sessions_report_the_configured_silence() {
         let limits = Limits::new(None, None, Some(Duration::from_secs(1)));
         let silence = |error: Error| match of_session(&error, &limits) {
-            Cause::NotAnswering { silence } => silence.as_secs(),
+            Cause::NoResponse { from: Peer::Server, limit } => limit.as_secs(),
             cause => panic!("{cause:?}"),
         };
         assert_eq!(silence(Error::KeepaliveTimeout), 3);
