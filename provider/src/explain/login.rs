@@ -38,15 +38,9 @@ pub(super) fn bad_key(key: &KeyError) -> Problem {
             "Set `ssh.passphrase` in the provider block, or the environment variable GRIT_SSH_PASSPHRASE."
                 .to_owned()
         }
-        KeyError::WrongPassphrase { program, .. } => format!(
-            "Check `ssh.passphrase`: `{}` requests the passphrase and shows whether it is correct. If you read the passphrase with \
-             `file()`, wrap it in `trimspace()` to remove the trailing newline.",
-            program.read()
-        ),
-        KeyError::TooCostly { program, .. } => format!(
-            "Re-encrypt the key with fewer KDF rounds: `{}`. This runs the old KDF once and may take hours; otherwise create a new key: \
-             `ssh-keygen -t ed25519 -f KEY`.",
-            program.encrypt()
+        KeyError::WrongPassphrase { check, .. } => format!(
+            "Check `ssh.passphrase`: `{check}` requests the passphrase and shows whether it is correct. If you read the passphrase with \
+             `file()`, wrap it in `trimspace()` to remove the trailing newline."
         ),
         KeyError::Unreadable { .. } => {
             "Check the path, and check that the user who runs Terraform has read permission.".to_owned()
@@ -55,8 +49,8 @@ pub(super) fn bad_key(key: &KeyError) -> Problem {
             "`ssh-keygen -Lf CERTIFICATE` shows the certificate, and `ssh-keygen -lf KEY` shows the key."
                 .to_owned()
         }
-        KeyError::Unusable { program, .. } => {
-            format!("`{}` shows whether the key can be read.", program.read())
+        KeyError::Unusable { check, .. } => {
+            format!("`{check}` shows whether the key can be read.")
         }
     };
     Problem::new(Code::InvalidConfig, "SSH key cannot be used", format!("{key}."), next)
@@ -149,29 +143,4 @@ pub(super) fn more_factors(route: &Route, wanted: &str) -> Problem {
         ),
         "Allow this user to log in with a key only (`AuthenticationMethods publickey` in a `Match` block of sshd_config).",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use grit_ssh::KeyProgram;
-
-    #[test]
-    fn advice_about_key_names_program_of_its_format() {
-        for (program, name, other) in [
-            (KeyProgram::SshKeygen, "`ssh-keygen ", "puttygen"),
-            (KeyProgram::Puttygen, "`puttygen ", "`ssh-keygen -y"),
-        ] {
-            let source_name = String::new;
-            let text = String::new;
-            for error in [
-                KeyError::WrongPassphrase { source_name: source_name(), program },
-                KeyError::TooCostly { source_name: source_name(), asked: text(), limit: text(), program },
-                KeyError::Unusable { source_name: source_name(), format: text(), problem: text(), program },
-            ] {
-                let next = bad_key(&error).next_step;
-                assert!(next.contains(name) && !next.contains(other), "{error:?}: {next}");
-            }
-        }
-    }
 }

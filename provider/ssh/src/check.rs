@@ -8,7 +8,7 @@ use crate::{
     keys,
     keys::error::KeyError,
     secret::Secret,
-    trust, user_files,
+    session, trust, user_files,
 };
 pub use trust::{check_known_hosts as known_hosts, check_pins as host_keys};
 
@@ -22,7 +22,7 @@ pub fn private_key_file(path: &Path) -> Result<(), String> {
 }
 
 pub fn certificate_file(path: &Path) -> Result<(), String> {
-    keys::read_certificate(read(path)?.expose()).map(drop)
+    session::check_certificate(read(path)?.expose())
 }
 
 pub fn known_hosts_file(path: &Path) -> Result<(), String> {
@@ -60,10 +60,6 @@ fn unreadable(path: &Path, problem: &str) -> String {
 fn key_problem(error: &KeyError) -> String {
     match error {
         KeyError::Unusable { format, problem, .. } => format!("the key ({format}) cannot be used: {problem}"),
-        KeyError::TooCostly { asked, limit, program, .. } => format!(
-            "the KDF cost of the key ({asked}) exceeds the limit ({limit}); re-encrypt it with `{}`",
-            program.encrypt()
-        ),
         error => error.to_string(),
     }
 }

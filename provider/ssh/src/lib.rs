@@ -45,7 +45,7 @@ pub use connect::{
 };
 pub use error::{Cause, ChannelRefusal, Observations, OfferedCertificate, Peer, TransportError};
 pub use io_error::SharedIoError;
-pub use keys::error::{KeyError, KeyProgram};
+pub use keys::error::KeyError;
 pub use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, Limits};
 pub use route::{ConnectionMethod, Phase, Route};
 pub use secret::Secret;

@@ -12,7 +12,6 @@ const SHOWN: &[&[&str]] = &[
     &["faults__auth__setup_missing_key_file"],
     &["faults__auth__setup_public_key", "faults__auth__setup_bad_entry_key"],
     &["faults__auth__setup_no_passphrase", "faults__auth__setup_wrong_passphrase"],
-    &["faults__auth__setup_kdf_limit"],
     &["credentials__certificate_of_another_key"],
     &["credentials__agent_missing", "credentials__agent_unset"],
     &["credentials__agent_empty", "credentials__agent_without_the_key"],

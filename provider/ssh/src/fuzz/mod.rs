@@ -12,8 +12,7 @@ mod tests;
 use crate::{
     address::{HostPort, WrapperAddress},
     command::template::Template,
-    keys::error::KeyError,
-    keys::{KdfLimits, PrivateKey, load_within},
+    keys,
     secret::Secret,
     target::{Login, Target},
     trust::{HostKey, HostTrust},
@@ -52,6 +51,8 @@ pub fn known_hosts(bytes: &[u8]) {
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn private_key(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
+    // Without a passphrase: a key derivation can take any time.
+    let load = |text: &str| keys::load(&Secret::new(text), None, "fuzz");
     match &load(&text) {
         Ok(key) => {
             let again = load(&format!("\n\n{text}\n\n"));
@@ -70,11 +71,6 @@ pub fn private_key(bytes: &[u8]) {
             }
         }
     }
-}
-
-/// Rejects keys with an expensive key derivation, so that each input is fast.
-fn load(text: &str) -> Result<PrivateKey, KeyError> {
-    load_within(&KdfLimits::TINY, &Secret::new(text), Some(&Secret::new("geheim")), "fuzz")
 }
 
 /// Any text as a template, one argument per line: it is expanded or rejected. Text without placeholders is not changed, and values that a

@@ -8,10 +8,9 @@ use tokio::sync::OnceCell;
 use crate::{
     error::Cause,
     keys,
-    keys::PrivateKey,
     keys::error::KeyError,
     secret::Secret,
-    session::{Agent, Credential},
+    session::{Agent, Credential, PrivateKey},
     target::{CredentialSource, KeySource, Login},
     user_files,
 };

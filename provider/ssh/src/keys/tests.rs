@@ -1,11 +1,6 @@
 use std::{path::Path, process::Command};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use pkcs8::{
-    EncryptedPrivateKeyInfoRef,
-    der::Encode as _,
-    pkcs5::{EncryptionScheme, pbes2::Kdf},
-};
 use proptest::prelude::*;
 
 use super::*;
@@ -93,13 +88,16 @@ fn putty_key_error_names_puttygen() {
     let fingerprint = "SHA256:Y0S6frds9GtNdK6+JiuUeGJJwP2cMEC/WBUX2vwjmsk";
     assert_eq!(loaded(PUTTY, Some("geheim")), Ok(fingerprint.to_owned()));
     let error = loaded(PUTTY, Some("falsch")).unwrap_err();
-    assert!(matches!(error, KeyError::WrongPassphrase { program: KeyProgram::Puttygen, .. }), "{error:?}");
-    let costly = PUTTY.replace("Argon2-Memory: 64", "Argon2-Memory: 999999999");
-    let error = loaded(&costly, None).unwrap_err();
-    assert!(matches!(error, KeyError::TooCostly { program: KeyProgram::Puttygen, .. }), "{error:?}");
+    assert!(
+        matches!(&error, KeyError::WrongPassphrase { check, .. } if check.starts_with("puttygen ")),
+        "{error:?}"
+    );
     let damaged = PUTTY.replace("aes256-cbc", "none");
     let error = loaded(&damaged, None).unwrap_err();
-    assert!(matches!(error, KeyError::Unusable { program: KeyProgram::Puttygen, .. }), "{error:?}");
+    assert!(
+        matches!(&error, KeyError::Unusable { check, .. } if check.starts_with("puttygen ")),
+        "{error:?}"
+    );
 }
 
 /// The error for an unreadable key names its format and the next step, and never contains the text.
@@ -141,9 +139,9 @@ fn unusable_key_error_names_format_and_fix() {
     }
 }
 
-/// Changes to a key by heredocs, templates and variables.
+/// Changes to a key by heredocs.
 #[test]
-fn damaged_key_text_is_repaired() {
+fn indented_key_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         vec!["-t", "ed25519", "-N", ""],
@@ -163,13 +161,11 @@ fn damaged_key_text_is_repaired() {
             ("no final newline", text.trim_end().to_owned()),
             ("blank lines around", format!("\n\n{text}\n\n")),
             ("blank lines between", each_line(&|line| format!("{line}\n\n"))),
-            ("newlines as two characters", each_line(&|line| format!("{line}\\n"))),
-            ("newlines as spaces", each_line(&|line| format!("{line} "))),
-            ("newlines lost", each_line(&str::to_owned)),
-            ("byte order mark", format!("\u{feff}{text}")),
         ] {
             assert_eq!(loaded(&damaged, None), expected, "{args:?}: {damage}");
         }
+        let error = loaded(&each_line(&|line| format!("{line}\\n")), None).unwrap_err().to_string();
+        assert!(error.contains("its line breaks are missing"), "{error}");
     }
     let encrypted = generate(dir.path(), "enc", &["-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "geheim"]);
     let indented: String = encrypted.lines().map(|line| format!("  {line}\n")).collect();
@@ -215,9 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn key_repair_never_panics_and_leaves_no_blank_lines(text in "(-----|BEGIN|END| |\\n|\n|\r|: |[A-Za-z0-9+/=]|\\PC){0,60}") {
-        let repaired = repair(&text);
-        prop_assert!(repaired.lines().all(|line| !line.is_empty()), "{}", *repaired);
+    fn key_loading_never_panics(text in "(-----|BEGIN|END| |\\n|\n|\r|: |[A-Za-z0-9+/=]|\\PC){0,60}") {
         drop(loaded(&text, None));
     }
 }
@@ -238,137 +232,8 @@ fn bit_flips_in_keys_never_panic() {
     }
 }
 
-/// Changes the content of a PEM text.
-fn changed(pem: &str, change: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
-    let lines: Vec<&str> = pem.lines().collect();
-    let body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
-    let base64 = STANDARD.encode(change(&body));
-    let wrapped: Vec<&str> = base64.as_bytes().chunks(70).map(|it| str::from_utf8(it).unwrap()).collect();
-    format!("{}\n{}\n{}\n", lines[0], wrapped.join("\n"), lines[lines.len() - 1])
-}
-
-/// An encrypted key of ssh-keygen with a different number of bcrypt rounds in its header.
-fn with_rounds(pem: &str, rounds: u32) -> String {
-    changed(pem, |body| {
-        let mut body = body.to_vec();
-        let kdf = body.windows(6).position(|it| it == b"bcrypt").unwrap();
-        // The name, the length of the options, the length of the salt, the salt, the rounds.
-        let at = kdf + 6 + 4 + 4 + 16;
-        body.splice(at..at + 4, rounds.to_be_bytes());
-        body
-    })
-}
-
-/// An encrypted key of openssl with different KDF parameters in its header.
-fn with_kdf(pem: &str, change: impl FnOnce(&mut Kdf)) -> String {
-    changed(pem, |body| {
-        let mut info = EncryptedPrivateKeyInfoRef::try_from(body).unwrap();
-        let EncryptionScheme::Pbes2(pbes2) = &mut info.encryption_algorithm else { panic!("no PBES2") };
-        change(&mut pbes2.kdf);
-        info.to_der().unwrap()
-    })
-}
-
 fn openssl(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("openssl").args(args).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// A key file sets the cost of a passphrase attempt, which can be years and more memory than the machine has. Careful but usual costs are
-/// accepted.
-#[test]
-fn kdf_cost_is_limited() {
-    let dir = tempfile::tempdir().unwrap();
-    let bcrypt = generate(dir.path(), "bcrypt", &["-t", "ed25519", "-N", "geheim", "-a", "1"]);
-    openssl(dir.path(), &["genpkey", "-algorithm", "ed25519", "-out", "plain"]);
-    let encrypt = |args: &[&str]| {
-        let all = [&["pkcs8", "-topk8", "-in", "plain", "-passout", "pass:geheim"], args].concat();
-        openssl(dir.path(), &all)
-    };
-    let (pbkdf2, scrypt) = (encrypt(&["-iter", "2"]), encrypt(&["-scrypt", "-scrypt_N", "16"]));
-    let iterations = |count| {
-        with_kdf(&pbkdf2, |kdf| {
-            let Kdf::Pbkdf2(kdf) = kdf else { panic!() };
-            kdf.iteration_count = count;
-        })
-    };
-    let costs = |n, r, p| {
-        with_kdf(&scrypt, |kdf| {
-            let Kdf::Scrypt(kdf) = kdf else { panic!() };
-            (kdf.cost_parameter, kdf.block_size, kdf.parallelization) = (n, r, p);
-        })
-    };
-    let putty = |mib: u64, passes: u64| {
-        format!(
-            "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: aes256-cbc\nArgon2-Memory: {}\nArgon2-Passes: {passes}\n",
-            mib << 10
-        )
-    };
-    // Without a change they can be opened, so the changed bytes are those that the decoder reads.
-    for text in [&bcrypt, &pbkdf2, &scrypt] {
-        loaded(text, Some("geheim")).unwrap();
-    }
-    for allowed in [
-        with_rounds(&bcrypt, 1_000),
-        with_rounds(&bcrypt, 2_000),
-        iterations(2_048),
-        iterations(1_000_000),
-        iterations(10_000_000),
-        costs(1 << 14, 8, 1),
-        costs(1 << 17, 8, 1),
-        costs(1 << 14, 8, 16),
-        putty(8, 34),
-        putty(256, 64),
-    ] {
-        let error = loaded(&allowed, None).unwrap_err();
-        assert!(matches!(error, KeyError::NoPassphrase { .. }), "{allowed}: {error:?}");
-    }
-    for (refused, words) in [
-        (with_rounds(&bcrypt, 2_001), "2001 bcrypt rounds"),
-        (with_rounds(&bcrypt, u32::MAX), "4294967295 bcrypt rounds"),
-        (iterations(10_000_001), "10000001 PBKDF2 iterations"),
-        (iterations(u32::MAX), "4294967295 PBKDF2 iterations"),
-        (costs(1 << 18, 9, 1), "288 MiB of memory"),
-        (costs(1 << 63, 8, 1), "MiB of memory"),
-        (costs(2, u16::MAX, u16::MAX), "p=65535, 524"),
-        (costs(1 << 17, 8, 17), "N x r x p = 17825792"),
-        (costs(u64::MAX, u16::MAX, u16::MAX), "MiB of memory"),
-        (putty(257, 1), "Argon2 with 257 MiB"),
-        (putty(256, 65), "Argon2 with 65 passes over 256 MiB"),
-        (putty(u64::from(u32::MAX) >> 10, u64::MAX), "Argon2 with 4194303 MiB"),
-    ] {
-        for passphrase in [None, Some("geheim")] {
-            let error = loaded(&refused, passphrase).unwrap_err();
-            assert!(matches!(error, KeyError::TooCostly { .. }), "{words}: {error:?}");
-            assert!(error.to_string().contains(words), "{words}: {error}");
-        }
-    }
-    // The decoder would take its logarithm, and panic.
-    let error = loaded(&costs(0, 8, 1), Some("geheim")).unwrap_err();
-    assert!(matches!(error, KeyError::Unusable { .. }), "{error:?}");
-}
-
-/// An RSA key can have any size, and the cost of its arithmetic grows with the square of the size.
-#[test]
-fn oversized_key_text_is_rejected() {
-    let long = "A".repeat(70_000);
-    let text = format!("-----BEGIN RSA PRIVATE KEY-----\n{long}\n-----END RSA PRIVATE KEY-----\n");
-    let error = loaded(&text, None).unwrap_err().to_string();
-    assert!(error.contains("larger than 64 KiB") && !error.contains("AAAA"), "{error}");
-}
-
-/// The decoder reads the block that the limits were put to: not one that hides behind another, or inside it.
-#[test]
-fn only_first_key_block_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let plain = generate(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
-    let costly =
-        with_rounds(&generate(dir.path(), "costly", &["-t", "ed25519", "-N", "geheim", "-a", "1"]), u32::MAX);
-    assert_eq!(loaded(&format!("{plain}{costly}"), Some("geheim")), Ok(public(dir.path(), "plain")));
-    let error = loaded(&format!("{costly}{plain}"), Some("geheim")).unwrap_err();
-    assert!(matches!(error, KeyError::TooCostly { .. }), "{error:?}");
-    let nested = format!("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n{costly}");
-    let error = loaded(&nested, Some("geheim")).unwrap_err();
-    assert!(matches!(error, KeyError::Unusable { .. }), "{error:?}");
 }

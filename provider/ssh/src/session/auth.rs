@@ -11,12 +11,12 @@ use super::{
     agent::{Agent, Signing, Waiting},
     failure,
     handler::{Handler, Observed, REASON_WAIT},
+    private_key::{CertifiedKey, PrivateKey},
     signer::KeySigner,
     user_certificate,
 };
 use crate::{
     error::{Cause, OfferedCertificate},
-    keys::{CertifiedKey, PrivateKey},
     limits::{Deadline, Limits},
 };
 

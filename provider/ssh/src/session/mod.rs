@@ -10,12 +10,15 @@ mod auth;
 mod failure;
 mod handler;
 mod host_certificate;
+mod private_key;
+mod short_scalar;
 mod signer;
 mod user_certificate;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
 pub(crate) use failure::says_unknown_name;
+pub(crate) use private_key::{CertifiedKey, DecodeError, PrivateKey, check_certificate};
 
 use std::{
     fmt,

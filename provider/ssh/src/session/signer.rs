@@ -9,7 +9,7 @@ use russh::{
     },
 };
 
-use crate::keys::PrivateKey;
+use super::private_key::PrivateKey;
 
 /// Signs with a private key that the provider has read.
 pub(super) struct KeySigner<'a>(pub(super) &'a PrivateKey);

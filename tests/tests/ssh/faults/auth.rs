@@ -180,33 +180,3 @@ async fn unusable_keys_are_reported() {
         entry
     );
 }
-
-/// A key file whose KDF would take a year. It is rejected immediately, also by `validate`.
-#[tokio::test]
-async fn key_above_kdf_limit_is_reported() {
-    let fixture = Fixture::new();
-    let encrypted = ClientKey::generate(fixture.dir.path(), "encrypted", "ed25519", "geheim").unwrap();
-    let path = fixture.dir.path().join("costly");
-    std::fs::write(&path, asking_for_rounds(&encrypted.private, u32::MAX)).unwrap();
-    let options = SshOptions {
-        private_key: None,
-        private_key_path: Some(path),
-        passphrase: Some(Secret::new("geheim")),
-        ..fixture.options()
-    };
-    let found = options.check();
-    assert_eq!(found[0].attribute, "ssh.private_key_path");
-    assert!(found[0].problem.contains("4294967295 bcrypt rounds"), "{found:?}");
-    check_message!("setup_kdf_limit", fixture, options, fixture.target());
-}
-
-/// An encrypted key of ssh-keygen with a changed number of rounds.
-fn asking_for_rounds(pem: &str, rounds: u32) -> String {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    let lines: Vec<&str> = pem.lines().collect();
-    let mut body = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
-    // After the name: the lengths of the options and of the salt, the salt, the rounds.
-    let at = body.windows(6).position(|it| it == b"bcrypt").unwrap() + 6 + 4 + 4 + 16;
-    body.splice(at..at + 4, rounds.to_be_bytes());
-    format!("{}\n{}\n{}\n", lines[0], STANDARD.encode(body), lines[lines.len() - 1])
-}

@@ -22,7 +22,7 @@
 //! | connection lost during the login | `auth::connection_lost_during_login_is_reported` |
 //! | no common method; second factor required | `auth::server_without_publickey_is_reported`, `::second_factor_required_is_reported` |
 //! | hang during the login | `auth::hanging_login_is_reported` |
-//! | no user, no key, unusable key | `auth::missing_user_or_key_is_reported`, `::unusable_keys_are_reported`, `::key_above_kdf_limit_is_reported`; agents: `credentials` |
+//! | no user, no key, unusable key | `auth::missing_user_or_key_is_reported`, `::unusable_keys_are_reported`; agents: `credentials` |
 //! | port: AllowTcpForwarding no, PermitOpen, `restrict`, `permitopen` of a key | `channel::forbidden_port_forwarding_is_reported`, `::permit_open_limit_is_reported`, `::restricted_key_is_reported` |
 //! | port closed; its name unknown | `channel::closed_wrapper_port_is_reported`, `::unknown_host_name_is_reported` |
 //! | behind a bastion: closed, name unknown, forbidden, refused login | `jump_hosts::manager_unreachable_from_jump_host_is_an_error`, `jump_hosts::manager_name_unknown_to_jump_host_is_an_error`, `jump_hosts::jump_host_forbidding_forwarding_is_an_error`, `jump_hosts::jump_hosts_have_or_inherit_user_and_key` |
