@@ -1,15 +1,67 @@
-//! Connections to wrappers. Each connection method returns a byte stream.
+//! A byte stream to an address on a host behind SSH, by four strategies.
 //!
-//! One [`Connector`] exists for each provider block. It opens no connection before the first call of a client. Then:
+//! A [`Connector`] opens a [`Tunnel`] to the wrapper's address of a [`Target`]: a Unix socket or a TCP port that only the host itself can
+//! reach. The [`Strategy`] is chosen once, for all targets:
 //!
-//! - a connection method opens a tunnel for a [`Target`]: a stream to the wrapper's socket, and a monitor that reports why it was closed;
-//! - SSH sessions are shared: one for each (method, host, port, user, key), with a channel for each wrapper;
-//! - at most 8 handshakes run in parallel for each host, and 64 in total, because sshd rejects more (`MaxStartups`). Rejected
-//!   handshakes are retried for a third of the connection timeout;
-//! - each phase has a time limit, and each failure is a [`TransportError`] with phase, route, cause and observations.
+//! | strategy | the stream |
+//! | --- | --- |
+//! | [`Strategy::Direct`] | a channel of an SSH session over TCP |
+//! | [`Strategy::ProxyJump`] | a channel of an SSH session over a channel of a jump host's session |
+//! | [`Strategy::ProxyCommand`] | a channel of an SSH session over the standard input and output of a command |
+//! | [`Strategy::SshCommand`] | the standard input and output of a command, which has its own login and trust |
 //!
-//! Nothing else is retried here: callers retry if [`TransportError::retryable`] allows it. All values are resolved: precedence, defaults and
-//! environment variables are decided by the caller.
+//! # Example
+//!
+//! ```no_run
+//! use grit_ssh::{AgentSource, ConnectionSettings, Connector, CredentialSource, Login, Target, TrustSources};
+//! use tokio::io::AsyncWriteExt as _;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let trust = TrustSources { known_hosts_files: vec!["/etc/ssh/ssh_known_hosts".into()], ..TrustSources::default() };
+//! let connector = Connector::new(ConnectionSettings { trust, ..ConnectionSettings::default() });
+//! let agent = AgentSource { socket: Some("/run/user/1000/ssh-agent".into()), identity: None };
+//! let credentials = Some(CredentialSource { agent: Some(agent), ..CredentialSource::default() });
+//! let target = Target {
+//!     manager: "blue".to_owned(),
+//!     instance_name: "runner-1".to_owned(),
+//!     instance_id: None,
+//!     address: "runner-1.example.com:22".parse()?,
+//!     wrapper_address: "unix:///run/wrapper.sock".parse()?,
+//!     login: Login { username: Some("deploy".to_owned()), credentials },
+//!     host_key: None,
+//!     hops: Vec::new(),
+//! };
+//! let mut tunnel = connector.open(&target, None).await?;
+//! tunnel.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
+//! tunnel.monitor.first_byte().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! - Nothing is opened before the first [`Connector::open`]. Dropping the last connector and tunnel ends sessions and commands.
+//! - SSH sessions are shared: one for each strategy, address, user, credentials and pinned host key, with a channel for each tunnel. A session
+//!   that has ended is replaced. After a refused Unix socket, the next caller logs in again: the groups of the user may have changed.
+//! - At most 8 handshakes run in parallel for each host, and 64 in total, because sshd rejects more (`MaxStartups`). Rejected handshakes are
+//!   retried for a third of the connection timeout. Nothing else is retried: [`TransportError::retryable`] is whether a retry can help.
+//! - One deadline limits queue, jump hosts, logins, channel and first byte. Each phase has a limit of its own, too.
+//! - A tunnel is open when the first byte was received. Data that is sent only after that was not sent if opening the tunnel fails.
+//! - A host key is accepted by the rules of OpenSSH, or not at all. An unknown key is an error with its fingerprint.
+//! - Each failure is a [`TransportError`]: phase, [`Route`], [`Cause`] and what was received. [`TransportError::reachability`] is what it shows
+//!   about the host. No error contains a part of a key or a passphrase.
+//!
+//! All values are resolved: precedence, defaults and environment variables are decided by the caller.
+//!
+//! # Interface
+//!
+//! - Values: [`Target`] with [`Login`], [`CredentialSource`] and [`Hop`]; [`HostPort`], [`WrapperAddress`], [`Secret`];
+//!   [`ConnectionSettings`] with [`Strategy`] and [`TrustSources`]. [`identity`] and [`Selectors`]: which targets are the same wrapper.
+//! - Connections: [`Connector`], [`Tunnel`], [`TunnelMonitor`].
+//! - Errors: [`TransportError`], and one type for each subject: [`KeyError`], [`HostKeyRefusal`], [`CommandError`], [`InvalidOption`],
+//!   [`AddressError`].
+//! - [`check`]: checks of values without a connection.
+//! - For other programs that run commands or read files of users: [`child`], [`open_files`], [`user_files`], [`host_text`].
 
 mod address;
 mod attribute;
