@@ -9,7 +9,7 @@ use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
     wrapper_v1::{self as v1, wrapper_client::WrapperClient as V1Client},
 };
-use grit_ssh::{Connector, Target, TunnelMonitor};
+use grit_ssh::{Connector, Target, TunnelMonitor, identity};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::Uri};
@@ -73,7 +73,10 @@ impl WrapperClient {
 
     /// Identifies the wrapper among those of this process.
     pub(crate) fn identity(&self) -> String {
-        self.shared.connector.identity(&self.shared.target)
+        let Shared { target, connector, .. } = &*self.shared;
+        let values =
+            [Some(&*target.instance_name), target.instance_id.as_deref(), target.login.username.as_deref()];
+        identity(&target.address, &target.wrapper_address, connector.selectors(), values)
     }
 
     /// Whether the kernel protects the address of the wrapper, so that no other user of the host can respond there.

@@ -4,6 +4,7 @@ use std::{
     fmt,
     net::{IpAddr, Ipv6Addr},
     str::FromStr,
+    sync::Arc,
 };
 
 /// The port of an SSH server when none is written.
@@ -13,10 +14,10 @@ pub const SSH_PORT: u16 = 22;
 /// socket, and of the program that an `ssh_command` runs on the host.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A host and a port: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
+/// A host and a port; clones share the text. Accepted: `host`, `host:port`, `[v6]`, `[v6]:port`, or a bare `v6`. The default port is [`SSH_PORT`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    host: String,
+    host: Arc<str>,
     port: u16,
 }
 
@@ -37,13 +38,13 @@ impl HostPort {
         address.parse::<Ipv6Addr>().is_ok().then_some(zone)
     }
 
-    /// The same address in one notation: names in lower case, IP addresses in their usual form.
+    /// The canonical address: names in lower case, IP addresses in their usual form.
     pub(super) fn canonical(&self) -> Self {
         let host = match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_string(),
             Err(_) => self.host.to_ascii_lowercase(),
         };
-        Self { host, port: self.port }
+        Self { host: host.into(), port: self.port }
     }
 }
 
@@ -196,7 +197,7 @@ fn port_number(port: &str, address: &str) -> Result<u16, AddressError> {
 }
 
 /// Rejects hosts that have another meaning in a command line or a known_hosts file: a leading `-`, white space, and similar.
-fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
+fn checked_host(host: &str, address: &str) -> Result<Arc<str>, AddressError> {
     let problem = if host.is_empty() {
         return Err(AddressError::NoHost(address.to_owned()));
     } else if host.starts_with('-') {
@@ -210,7 +211,7 @@ fn checked_host(host: &str, address: &str) -> Result<String, AddressError> {
     } else if host.parse::<IpAddr>().is_err() && !host.contains(':') && !is_name(host) {
         "is not a valid host name: each part between dots has 1 to 63 characters, and the name at most 253"
     } else {
-        return Ok(host.to_owned());
+        return Ok(host.into());
     };
     Err(AddressError::BadHost { address: address.to_owned(), problem })
 }
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     fn host_port(text: &str) -> Result<(String, u16), AddressError> {
-        text.parse::<HostPort>().map(|it| (it.host, it.port))
+        text.parse::<HostPort>().map(|it| (it.host.as_ref().to_owned(), it.port))
     }
 
     #[test]
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn documented_wrapper_addresses_are_parsed() {
         let unix = |path: &str| Ok(WrapperAddress::Unix(path.to_owned()));
-        let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort { host: host.to_owned(), port }));
+        let tcp = |host: &str, port| Ok(WrapperAddress::Tcp(HostPort { host: host.into(), port }));
         for (text, expected) in [
             ("unix:///run/wrapper.sock", unix("/run/wrapper.sock")),
             ("unix:/run/wrapper.sock", unix("/run/wrapper.sock")),

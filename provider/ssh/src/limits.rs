@@ -4,16 +4,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The default time limit for opening a tunnel.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The default time limit of a call over a tunnel.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The default interval of keepalive messages.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// A shorter attempt shows nothing about the host: one lost packet is repeated after a second (RFC 6298).
+/// Shorter attempts are not evidence about the host: a lost packet is sent again after a second (RFC 6298).
 pub(crate) const NO_RESPONSE: Duration = Duration::from_secs(1);
 /// Keepalive messages without a response. russh closes the session one interval after the last one.
 const KEEPALIVE_MAX: usize = 2;
 /// The first delay before a retry after a rejection because of load. A login takes sshd about 30 ms, more on a busy machine.
 const BUSY_RETRY_DELAY: Duration = Duration::from_millis(250);
 
+/// The time limits of a connector.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// All phases together.

@@ -125,10 +125,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for RecordingStream<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
         let polled = self.or_ended(cx, polled);
-        let fresh = buffer.filled().get(before..).unwrap_or_default();
+        let received = buffer.filled().get(before..).unwrap_or_default();
         match &polled {
-            Poll::Ready(Ok(())) if !fresh.is_empty() => {
-                self.recording = self.recording && self.transcript.add(fresh);
+            Poll::Ready(Ok(())) if !received.is_empty() => {
+                self.recording = self.recording && self.transcript.add(received);
             }
             Poll::Ready(_) => self.transcript.close(),
             Poll::Pending => {}

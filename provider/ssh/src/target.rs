@@ -68,8 +68,8 @@ pub struct AgentSource {
     pub identity: Option<String>,
 }
 
-/// The values of a runner manager, besides its addresses, that can select its host: managers with equal addresses and different values can be on
-/// different hosts. A command of a [`Strategy`](crate::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
+/// The values besides the addresses that select the host of a connection: targets with equal addresses and different values can be on different
+/// hosts. A command of a [`Strategy`](crate::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selectors {
     pub instance_name: bool,
@@ -77,7 +77,7 @@ pub struct Selectors {
     pub username: bool,
 }
 
-/// The host and wrapper that a connection reaches, in one notation. Equal texts are the same wrapper.
+/// The host and wrapper that a connection reaches, canonical: equal texts mean the same wrapper. The last argument has the values of `selectors`.
 pub fn identity(
     address: &HostPort,
     wrapper: &WrapperAddress,
@@ -97,13 +97,6 @@ pub fn identity(
 }
 
 impl Target {
-    /// Identifies the wrapper among those of this process.
-    pub(super) fn identity(&self, selectors: Selectors) -> String {
-        let values =
-            [Some(&*self.instance_name), self.instance_id.as_deref(), self.login.username.as_deref()];
-        identity(&self.address, &self.wrapper_address, selectors, values)
-    }
-
     pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
         Route {
             method,

@@ -80,7 +80,7 @@ impl Running {
     fn new(program: String, mut child: Child) -> Self {
         let stderr = LastPart::default();
         let (kept, pipe) = (stderr.clone(), child.stderr.take());
-        let (tell, status) = watch::channel(None);
+        let (sender, status) = watch::channel(None);
         let end = CancellationToken::new();
         let supervision = supervise(child, end.clone());
         tokio::spawn(async move {
@@ -91,7 +91,7 @@ impl Running {
             };
             tokio::join!(reading, async {
                 if let Some(status) = supervision.await {
-                    tell.send_replace(Some(status));
+                    sender.send_replace(Some(status));
                 }
             });
         });
@@ -102,7 +102,7 @@ impl Running {
     pub(crate) async fn exit_status(&self) -> Option<ExitStatus> {
         let mut status = self.status.clone();
         let ended = tokio::time::timeout(EXIT_STATUS_TIMEOUT, status.wait_for(Option::is_some)).await;
-        ended.ok().and_then(|told| told.ok().and_then(|status| *status))
+        ended.ok()?.ok().and_then(|status| *status)
     }
 
     /// The last part of what it wrote to its standard error.

@@ -73,11 +73,7 @@ impl Connector {
         self.0.selectors
     }
 
-    /// Identifies the wrapper of a runner manager among those of this process.
-    pub fn identity(&self, target: &Target) -> String {
-        target.identity(self.0.selectors)
-    }
-
+    /// The time limits of connections and calls.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
@@ -206,7 +202,7 @@ impl Connector {
                 let Some(pause) = pauses.next().filter(|pause| *pause < deadline.left()) else {
                     return Err(error);
                 };
-                tracing::debug!(host = %spec.key.address, delay = ?pause, "SSH server rejected the connection; retrying");
+                tracing::debug!(host = %spec.route.host, delay = ?pause, "SSH server rejected the connection; retrying");
                 tokio::time::sleep(pause).await;
             }
         };
@@ -220,7 +216,7 @@ impl Connector {
         deadline: Deadline,
     ) -> Result<Arc<Session>, TransportError> {
         let failed = |cause| TransportError::at(Phase::Setup, spec.route.clone(), cause);
-        let _permit = self.0.handshakes.enter(&spec.key.address, deadline).await.map_err(failed)?;
+        let _permit = self.0.handshakes.enter(&spec.route.host, deadline).await.map_err(failed)?;
         let trust = self.gather_trust(spec).await;
         let mut trust = trust.map_err(|problem| failed(Cause::Option(problem)))?;
         let mut refused = None;
@@ -233,7 +229,7 @@ impl Connector {
             };
             match &error.cause {
                 Cause::HostKey(refusal) if trust.exclude(refusal) => {
-                    tracing::debug!(host = %spec.key.address, key_type = refusal.key_type, "reconnecting with another host key type");
+                    tracing::debug!(host = %spec.route.host, key_type = refusal.key_type, "reconnecting with another host key type");
                     refused.get_or_insert(error);
                 }
                 // The host has no further key types. The error is about its first key.
@@ -246,9 +242,9 @@ impl Connector {
     /// The trusted keys of the host. Files are read in a blocking thread.
     async fn gather_trust(&self, spec: &Arc<SessionSpec>) -> Result<HostTrust, InvalidOption> {
         let (connector, spec) = (self.clone(), Arc::clone(spec));
-        let reads_no_file = HostTrust::is_at_hand(&self.0.trust);
+        let reads_no_file = HostTrust::needs_no_file(&self.0.trust);
         let gather =
-            move || HostTrust::gather(&connector.0.trust, spec.key.host_key.as_ref(), &spec.key.address);
+            move || HostTrust::gather(&connector.0.trust, spec.key.host_key.as_ref(), &spec.route.host);
         if reads_no_file {
             return gather();
         }
@@ -270,7 +266,7 @@ async fn open_stream(
     limits: &Limits,
     deadline: Deadline,
 ) -> Result<(BoxStream, Option<Arc<dyn ParentTransport>>), TransportError> {
-    let address = &spec.key.address;
+    let address = &spec.route.host;
     let failed = |phase| move |cause| TransportError::at(phase, spec.route.clone(), cause);
     match &spec.via {
         Via::Tcp => {
@@ -308,7 +304,7 @@ impl TunnelMonitor for SshMonitor {
         if let Some(error) = self.session.close_reason(Phase::Call).await {
             return Some(TransportError { route: Box::new(self.route.clone()), ..error });
         }
-        tunnel::wrapper_side(&self.transcript, &self.route)
+        tunnel::wrapper_error(&self.transcript, &self.route)
     }
 
     async fn first_byte(&self) -> Result<(), TransportError> {

@@ -10,7 +10,7 @@ use crate::{
     error::{Cause, ChannelRefusal, Peer, TransportError},
     limits::NO_RESPONSE,
     route::Phase,
-    session::says_unknown_name,
+    session::is_unknown_name,
 };
 
 /// The state of a host after a failed connection.
@@ -58,7 +58,7 @@ impl TransportError {
 
     fn reachability_of_cause(&self) -> Reachability {
         match &self.cause {
-            Cause::Resolve(error) if says_unknown_name(&error.to_string()) => Reachability::Absent,
+            Cause::Resolve(error) if is_unknown_name(&error.to_string()) => Reachability::Absent,
             // The name service may have failed.
             Cause::Resolve(_) => Reachability::Unknown,
             Cause::Network(error) => match error.kind {

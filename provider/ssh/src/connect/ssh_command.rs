@@ -52,7 +52,7 @@ struct CommandMonitor {
 #[async_trait]
 impl TunnelMonitor for CommandMonitor {
     async fn close_reason(&self) -> Option<TransportError> {
-        let printed = tunnel::wrapper_side(&self.transcript, &self.route)
+        let printed = tunnel::wrapper_error(&self.transcript, &self.route)
             .filter(|error| matches!(error.cause, Cause::NotAWrapper));
         if let Some(mut error) = printed {
             error.evidence.stderr = self.running.stderr();

@@ -1,22 +1,14 @@
 //! TCP connections: name resolution, parallel attempts, and socket options.
 
-use std::{
-    collections::VecDeque,
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::{Instant, timeout_at},
 };
 
-use crate::{address::HostPort, error::Cause, limits::Deadline};
+use crate::{address::HostPort, error::Cause, limits::Deadline, session::nagle::QuickAck};
 
 /// The delay before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -56,7 +48,7 @@ fn seconds(limit: Duration) -> String {
     format!("{}s", (limit.as_secs_f64() * 10.0).round() / 10.0)
 }
 
-/// Connects to the first of these addresses that accepts the connection. The error is the one that shows most about the host.
+/// Connects to the first of these addresses that accepts the connection. Otherwise returns the strongest evidence about the host.
 async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Result<QuickAck, Cause> {
     let until = Instant::now() + limit;
     let mut trying = FuturesUnordered::new();
@@ -70,7 +62,7 @@ async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Resu
         match timeout_at(wait, trying.next()).await {
             Ok(Some(Ok(stream))) => {
                 stream.set_nodelay(true).map_err(|error| Cause::Network(error.into()))?;
-                return Ok(QuickAck(stream));
+                return Ok(QuickAck::new(stream));
             }
             Ok(Some(Err(error))) if Shown::by(&error) >= shown => {
                 shown = Shown::by(&error);
@@ -110,62 +102,6 @@ impl Shown {
             kind if shows_absence(kind) => Self::Absence,
             _ => Self::Other,
         }
-    }
-}
-
-/// A TCP stream with immediate acknowledgements. Linux resets this option, so it is set after every read.
-///
-/// sshd before 10.1 uses Nagle's algorithm for sessions that only forward. With delayed acknowledgements, the first response takes 2 x 43
-/// ms longer. Best effort: other systems, and errors, are ignored.
-#[derive(Debug)]
-pub(crate) struct QuickAck(TcpStream);
-
-impl QuickAck {
-    fn arm(&self) {
-        #[cfg(target_os = "linux")]
-        if let Err(error) = rustix::net::sockopt::set_tcp_quickack(&self.0, true) {
-            tracing::trace!(error = %error, "cannot set TCP_QUICKACK");
-        }
-    }
-}
-
-impl AsyncRead for QuickAck {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.0).poll_read(cx, buffer);
-        if polled.is_ready() {
-            self.arm();
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for QuickAck {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

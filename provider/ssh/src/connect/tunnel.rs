@@ -34,7 +34,7 @@ pub trait TunnelMonitor: Send + Sync {
 }
 
 /// Whether the wrapper closed an open tunnel, or is not a gRPC server.
-pub(crate) fn wrapper_side(transcript: &Transcript, route: &Route) -> Option<TransportError> {
+pub(crate) fn wrapper_error(transcript: &Transcript, route: &Route) -> Option<TransportError> {
     let received = transcript.first();
     let cause = if !received.is_empty() && !begins_http2(&received) {
         Cause::NotAWrapper

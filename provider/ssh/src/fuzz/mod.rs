@@ -28,20 +28,20 @@ const MIN_QUOTE: usize = 20;
 /// A known_hosts file with any content: valid lines in it are found, and no key is accepted that is not in it.
 #[expect(clippy::panic, reason = "a fuzzer wants panics")]
 pub fn known_hosts(bytes: &[u8]) {
-    let (Some(last), Some(stranger)) = (HostKey::parse(LAST_KEY), HostKey::parse(UNKNOWN_KEY)) else {
+    let (Some(last), Some(unknown)) = (HostKey::parse(LAST_KEY), HostKey::parse(UNKNOWN_KEY)) else {
         panic!("the keys of this file cannot be read");
     };
     for host in ["h", "h:2222", "10.0.0.1", "a.example.com", "2001:db8::7"] {
         let host = self::host(host);
         // An invalid line that may revoke a key.
         let Ok(alone) = HostTrust::of_text(bytes, &host) else { return };
-        assert!(alone.judge(&stranger).is_err(), "a key was accepted that no line holds");
-        assert!(!alone.is_authority(&stranger));
+        assert!(alone.verify(&unknown).is_err(), "a key was accepted that no line holds");
+        assert!(!alone.is_authority(&unknown));
         let name = crate::trust::lookup_name(host.host(), host.port());
         let text = [bytes, format!("\n{name} {LAST_KEY}\n").as_bytes()].concat();
         let Ok(trust) = HostTrust::of_text(&text, &host) else { panic!("a valid line is an error") };
-        assert!(trust.judge(&last).is_ok(), "a line was not found");
-        if let Err(refusal) = trust.judge(&stranger) {
+        assert!(trust.verify(&last).is_ok(), "a line was not found");
+        if let Err(refusal) = trust.verify(&unknown) {
             assert!(!refusal.expected.is_empty(), "the last line is a key that was expected");
         }
     }
@@ -60,13 +60,13 @@ pub fn private_key(bytes: &[u8]) {
             assert_eq!(key.fingerprint(), again.fingerprint());
         }
         Err(error) => {
-            let said = format!("{error} {error:?}");
+            let shown = format!("{error} {error:?}");
             for line in text.lines() {
                 let body: Vec<char> = line.trim().chars().collect();
                 for part in body.chunks_exact(MIN_QUOTE) {
                     let part: String = part.iter().collect();
-                    let tells = part.chars().all(|it| it.is_ascii_alphanumeric() || "+/=".contains(it));
-                    assert!(!tells || !said.contains(&part), "an error quotes the key");
+                    let is_base64 = part.chars().all(|it| it.is_ascii_alphanumeric() || "+/=".contains(it));
+                    assert!(!is_base64 || !shown.contains(&part), "an error quotes the key");
                 }
             }
         }

@@ -11,7 +11,7 @@ use russh::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{failure, host_certificate};
+use super::{failure, host_certificate, nagle};
 use crate::{
     address::HostPort,
     error::Cause,
@@ -23,10 +23,6 @@ use crate::{
 
 /// The time in which the handler reports an event after the failure of the call that it belongs to.
 pub(super) const REASON_WAIT: Duration = Duration::from_millis(500);
-
-/// How long a relayed session waits after the host keys of sshd, so that sshd has written the messages that follow. Measured without this
-/// wait: the acknowledgement often releases only the next message, and the one after it, the response, is held back for 40 ms.
-const FOLLOWING: Duration = Duration::from_millis(2);
 
 /// The number of channels that a server may try to open; the last one ends the session. The provider requests no forwarding, so it must refuse
 /// all of them (RFC 4254, sections 6.1, 6.3.2 and 7.2). A few do no harm, so that a faulty server does not end a drain of hours.
@@ -74,11 +70,11 @@ impl Observed {
     pub(super) async fn refusal_text(&self, wait: Duration) -> Option<String> {
         let taken = async {
             loop {
-                let told = self.refused.notified();
+                let refused = self.refused.notified();
                 if let Some(text) = self.seen.lock().refusals.pop_front() {
                     return text;
                 }
-                told.await;
+                refused.await;
             }
         };
         tokio::time::timeout(wait, taken).await.ok()
@@ -95,7 +91,7 @@ pub(super) struct Handler {
     observed: Arc<Observed>,
     trust: HostTrust,
     host: HostPort,
-    /// Whether a jump host or a command acknowledges the server's TCP segments. See [`Self::prompt_acknowledgement`].
+    /// Whether a jump host or a command acknowledges the server's TCP segments. See [`nagle`].
     relayed: bool,
     /// The number of channels that the server has tried to open.
     server_channels: usize,
@@ -114,16 +110,6 @@ impl Handler {
             return Ok(());
         }
         Err(HandlerError::ServerOpensChannels(self.server_channels))
-    }
-
-    /// Sends a request without reply, so that the relay has data for the server.
-    ///
-    /// sshd before 10.1 uses Nagle's algorithm: it holds back a message until the one before is acknowledged. The kernel of a jump host
-    /// delays an acknowledgement by 40 ms, except when it has data to send, and TCP_QUICKACK cannot be set there. Measured: without
-    /// this, the first response through a jump host takes 40 to 80 ms longer. SSH_MSG_IGNORE would be the usual message, but russh cannot
-    /// send it; sshd and other servers ignore this request, too.
-    fn prompt_acknowledgement(&self, session: &mut client::Session) -> Result<(), russh::Error> {
-        if self.relayed { session.send_global_request(None, "keepalive@openssh.com", &[]) } else { Ok(()) }
     }
 }
 
@@ -165,11 +151,11 @@ impl client::Handler for Handler {
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandlerError> {
         let key = host_certificate::host_key(&shown.public_key())?;
-        let judged = match shown.certificate() {
-            Some(shown) => host_certificate::judge(shown, &key, &self.trust, &self.host),
-            None => self.trust.judge(&key),
+        let verified = match shown.certificate() {
+            Some(shown) => host_certificate::verify(shown, &key, &self.trust, &self.host),
+            None => self.trust.verify(&key),
         };
-        judged.map_err(HandlerError::HostKey)?;
+        verified.map_err(HandlerError::HostKey)?;
         Ok(true)
     }
 
@@ -223,9 +209,10 @@ impl client::Handler for Handler {
         session: &mut client::Session,
     ) -> Result<(), HandlerError> {
         if self.relayed {
-            tokio::time::sleep(FOLLOWING).await;
+            tokio::time::sleep(nagle::FOLLOWING).await;
+            nagle::prompt_acknowledgement(session)?;
         }
-        Ok(self.prompt_acknowledgement(session)?)
+        Ok(())
     }
 
     async fn data(
@@ -234,7 +221,10 @@ impl client::Handler for Handler {
         _: &[u8],
         session: &mut client::Session,
     ) -> Result<(), HandlerError> {
-        Ok(self.prompt_acknowledgement(session)?)
+        if self.relayed {
+            nagle::prompt_acknowledgement(session)?;
+        }
+        Ok(())
     }
 
     async fn disconnected(&mut self, reason: DisconnectReason<HandlerError>) -> Result<(), HandlerError> {

@@ -16,7 +16,7 @@ pub(super) fn host_key(key: &PublicKey) -> Result<HostKey, russh::Error> {
 }
 
 /// Accepts a host certificate that a trusted authority signed for this host, that is valid now, and that has no critical options.
-pub(super) fn judge(
+pub(super) fn verify(
     shown: &Certificate,
     key: &HostKey,
     trust: &HostTrust,
@@ -33,7 +33,7 @@ pub(super) fn judge(
         "it is a user certificate".to_owned()
     } else if !authority.as_ref().is_some_and(|key| trust.is_authority(key)) {
         // The plain key may be known: the certificate was requested because of an authority for other hosts.
-        return trust.judge(key).map_err(|mut refusal| {
+        return trust.verify(key).map_err(|mut refusal| {
             let by = authority.map_or_else(|| "an unreadable key".to_owned(), |key| key.fingerprint());
             refusal.problem = Some(format!("it is signed by {by}, which is not a trusted authority"));
             refusal

@@ -10,6 +10,7 @@ mod auth;
 mod failure;
 mod handler;
 mod host_certificate;
+pub(crate) mod nagle;
 mod private_key;
 mod short_scalar;
 mod signer;
@@ -17,7 +18,7 @@ mod user_certificate;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
-pub(crate) use failure::says_unknown_name;
+pub(crate) use failure::is_unknown_name;
 pub(crate) use private_key::{CertifiedKey, DecodeError, PrivateKey, check_certificate};
 
 use std::{
@@ -139,7 +140,7 @@ impl Session {
         };
         let config = Arc::new(algorithms::config(&trust, &session.limits));
         let relayed = !matches!(spec.via, Via::Tcp);
-        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.key.address.clone(), relayed);
+        let handler = Handler::new(Arc::clone(&session.observed), trust, spec.route.host.clone(), relayed);
         let stream = RecordingStream::new(stream, session.transcript.clone(), end);
         let stream = BufReader::with_capacity(READ_BUFFER, stream);
 
@@ -172,7 +173,7 @@ impl Session {
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
-        tracing::debug!(host = %spec.key.address, username = username, "SSH session established");
+        tracing::debug!(host = %spec.route.host, username = username, "SSH session established");
         Ok(session)
     }
 

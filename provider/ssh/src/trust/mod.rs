@@ -103,7 +103,7 @@ impl HostTrust {
     }
 
     /// Whether [`Self::gather`] is fast: it reads no file, and little text.
-    pub(crate) fn is_at_hand(sources: &TrustSources) -> bool {
+    pub(crate) fn needs_no_file(sources: &TrustSources) -> bool {
         sources.known_hosts_files.is_empty()
             && sources.known_hosts.as_ref().is_none_or(|text| text.len() <= SHORT_KNOWN_HOSTS)
     }
@@ -117,7 +117,7 @@ impl HostTrust {
     }
 
     /// Checks a plain host key.
-    pub(crate) fn judge(&self, key: &HostKey) -> Result<(), Box<HostKeyRefusal>> {
+    pub(crate) fn verify(&self, key: &HostKey) -> Result<(), Box<HostKeyRefusal>> {
         if self.accept_any {
             return Ok(());
         }
@@ -176,12 +176,12 @@ impl HostTrust {
     /// a retry is useful.
     pub(crate) fn exclude(&mut self, refusal: &HostKeyRefusal) -> bool {
         let untyped = self.known.iter().any(|known| known.pin.key_type().is_none());
-        let fresh = !self.excluded.contains(&refusal.key_type);
-        let worth = refusal.verdict == HostKeyVerdict::Changed && untyped && fresh;
-        if worth {
+        let first_time = !self.excluded.contains(&refusal.key_type);
+        let retry_helps = refusal.verdict == HostKeyVerdict::Changed && untyped && first_time;
+        if retry_helps {
             self.excluded.push(refusal.key_type.clone());
         }
-        worth
+        retry_helps
     }
 
     pub(crate) fn refusal(&self, verdict: HostKeyVerdict, key: &HostKey) -> Box<HostKeyRefusal> {

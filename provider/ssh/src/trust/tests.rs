@@ -20,12 +20,12 @@ fn trust(text: &[u8], host: &str) -> HostTrust {
 #[test]
 fn revoked_line_with_comment_in_another_encoding_counts() {
     let text = [format!("h {ED25519}\n@revoked h {ED25519} J").as_bytes(), b"\xfcrgen\n"].concat();
-    let refusal = trust(&text, "h").judge(&key(ED25519)).unwrap_err();
+    let refusal = trust(&text, "h").verify(&key(ED25519)).unwrap_err();
     assert_eq!(refusal.verdict, HostKeyVerdict::Revoked);
 }
 
 fn verdict(text: &str, host: &str, shown: &str) -> Option<HostKeyVerdict> {
-    trust(text.as_bytes(), host).judge(&key(shown)).err().map(|refusal| refusal.verdict)
+    trust(text.as_bytes(), host).verify(&key(shown)).err().map(|refusal| refusal.verdict)
 }
 
 /// Each case of the report, with the result of OpenSSH.
@@ -137,13 +137,13 @@ fn invalid_marker_or_revocation_is_an_error() {
 #[test]
 fn invalid_utf8_invalidates_only_its_line() {
     let text = [b"h \xff\xfe\n".as_slice(), format!("h {ED25519}\n").as_bytes()].concat();
-    assert!(trust(&text, "h").judge(&key(ED25519)).is_ok());
+    assert!(trust(&text, "h").verify(&key(ED25519)).is_ok());
 }
 
 #[test]
 fn refusal_names_known_key_line_and_line_to_add() {
     let text = format!("# comment\n\nh {OTHER}\n");
-    let refusal = trust(text.as_bytes(), "h").judge(&key(ED25519)).unwrap_err();
+    let refusal = trust(text.as_bytes(), "h").verify(&key(ED25519)).unwrap_err();
     assert_eq!(refusal.expected[0].source.to_string(), "known_hosts:3");
     assert_eq!(refusal.expected[0].fingerprint, key(OTHER).fingerprint());
     assert_eq!(refusal.line, format!("h {ED25519}"));
@@ -158,9 +158,9 @@ fn key_types_exclude_cert_authorities() {
 
 #[test]
 fn pins_accept_keys_and_fingerprints() {
-    let judge = |pin: &str| {
+    let verify = |pin: &str| {
         let options = TrustSources { host_keys: vec![pin.to_owned()], ..TrustSources::default() };
-        HostTrust::gather(&options, None, &"h".parse().unwrap()).map(|it| it.judge(&key(ED25519)).is_ok())
+        HostTrust::gather(&options, None, &"h".parse().unwrap()).map(|it| it.verify(&key(ED25519)).is_ok())
     };
     let fingerprint = key(ED25519).fingerprint();
     for accepted in [
@@ -171,12 +171,12 @@ fn pins_accept_keys_and_fingerprints() {
         format!("{fingerprint}="),
         format!("{OTHER}\n{ED25519}\n"),
     ] {
-        assert_eq!(judge(&accepted), Ok(true), "{accepted}");
+        assert_eq!(verify(&accepted), Ok(true), "{accepted}");
     }
-    assert_eq!(judge(OTHER), Ok(false));
-    assert_eq!(judge(&key(OTHER).fingerprint()), Ok(false));
+    assert_eq!(verify(OTHER), Ok(false));
+    assert_eq!(verify(&key(OTHER).fingerprint()), Ok(false));
     for wrong in ["SHA256:short", "MD5:16:27:ac:a5", "ssh-ed25519", "hello"] {
-        assert_eq!(judge(wrong).unwrap_err().attribute.to_string(), "ssh.host_keys[0]", "{wrong}");
+        assert_eq!(verify(wrong).unwrap_err().attribute.to_string(), "ssh.host_keys[0]", "{wrong}");
     }
 }
 
@@ -194,7 +194,7 @@ fn refusal_counts_host_keys_of_each_source() {
             ..TrustSources::default()
         };
         let trust = HostTrust::gather(&sources, None, &"h".parse().unwrap()).unwrap();
-        trust.judge(&key(ED25519)).unwrap_err().searched
+        trust.verify(&key(ED25519)).unwrap_err().searched
     };
     for (known_hosts, contents) in [
         (path.as_str(), format!("lines: 1, host keys: 0; {PATH}")),
@@ -216,17 +216,17 @@ fn host_key_of_entry_overrides_other_sources() {
         host_ca: vec![OTHER.to_owned()],
         ..TrustSources::default()
     };
-    let judge = |pin: Option<&str>, shown: &str| {
+    let verify = |pin: Option<&str>, shown: &str| {
         let pinned =
             pin.map(|keys| Pinned { attribute: Attribute::Manager("host_key"), keys: keys.to_owned() });
         let trust = HostTrust::gather(&options, pinned.as_ref(), &"h".parse().unwrap()).unwrap();
         assert_eq!(trust.has_authorities(), !pin.is_some_and(|pin| pin.contains(' ')));
-        trust.judge(&key(shown)).map_err(|refusal| refusal.verdict)
+        trust.verify(&key(shown)).map_err(|refusal| refusal.verdict)
     };
-    assert_eq!(judge(Some(ED25519), ED25519), Ok(()));
-    assert_eq!(judge(Some(ED25519), OTHER), Err(HostKeyVerdict::Changed));
-    assert_eq!(judge(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pin is no pardon");
-    assert_eq!(judge(None, OTHER), Ok(()));
+    assert_eq!(verify(Some(ED25519), ED25519), Ok(()));
+    assert_eq!(verify(Some(ED25519), OTHER), Err(HostKeyVerdict::Changed));
+    assert_eq!(verify(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pin is no pardon");
+    assert_eq!(verify(None, OTHER), Ok(()));
 }
 
 /// An empty value that became known only in the apply: the key of another source must not be accepted in its place.
@@ -245,7 +245,7 @@ fn pin_without_key_is_an_error() {
 fn files_and_long_texts_need_a_blocking_thread() {
     let silent = TrustSources::default;
     let named = Some("h ssh-ed25519 AAAA".to_owned());
-    for (case, options, at_hand) in [
+    for (case, options, no_file) in [
         ("text", TrustSources { known_hosts: named.clone(), ..silent() }, true),
         ("much text", TrustSources { known_hosts: Some("#\n".repeat(SHORT_KNOWN_HOSTS)), ..silent() }, false),
         ("pins", TrustSources { host_keys: vec![ED25519.to_owned()], ..silent() }, true),
@@ -255,7 +255,7 @@ fn files_and_long_texts_need_a_blocking_thread() {
             false,
         ),
     ] {
-        assert_eq!(HostTrust::is_at_hand(&options), at_hand, "{case}");
+        assert_eq!(HostTrust::needs_no_file(&options), no_file, "{case}");
     }
 }
 
@@ -264,7 +264,7 @@ fn unreadable_known_hosts_file_is_named() {
     let options =
         TrustSources { known_hosts_files: vec!["/nonexistent/known".into()], ..TrustSources::default() };
     let trust = HostTrust::gather(&options, None, &"h".parse().unwrap()).unwrap();
-    let refusal = trust.judge(&key(ED25519)).unwrap_err();
+    let refusal = trust.verify(&key(ED25519)).unwrap_err();
     assert_eq!(refusal.searched, ["/nonexistent/known (No such file or directory)"]);
 }
 
@@ -350,7 +350,7 @@ proptest! {
     fn arbitrary_bytes_before_a_line_keep_it_valid(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let text = [noise, format!("\nh {ED25519}\n").into_bytes()].concat();
         if let Ok(trust) = HostTrust::of_text(&text, &"h".parse().unwrap()) {
-            prop_assert!(trust.judge(&key(ED25519)).is_ok());
+            prop_assert!(trust.verify(&key(ED25519)).is_ok());
         }
     }
 
@@ -365,7 +365,7 @@ proptest! {
     ) {
         let accepts = |text: String| {
             let trust = HostTrust::of_text(text.as_bytes(), &"h".parse().unwrap());
-            trust.is_ok_and(|trust| trust.judge(&key(ED25519)).is_ok())
+            trust.is_ok_and(|trust| trust.verify(&key(ED25519)).is_ok())
         };
         let malformed = format!("{marker}{hosts}{space}{key_type}{space}{blob}\n");
         prop_assert!(!accepts(malformed));
