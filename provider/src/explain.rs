@@ -10,6 +10,7 @@ mod command;
 mod connection;
 pub(crate) mod deployment;
 pub(crate) mod drain;
+mod failure;
 pub(crate) mod functions;
 pub(crate) mod health;
 mod host_key;
@@ -28,4 +29,4 @@ mod wrapper;
 
 pub(crate) use connection::cause;
 pub use connection::explain;
-pub(crate) use wrapper::UNVERIFIED_PEER;
+pub(crate) use failure::{failure, invalid_manager};

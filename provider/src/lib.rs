@@ -4,53 +4,48 @@
 //! CONTRIBUTING.md describes them.
 
 mod actions;
-mod assume_terminated;
 mod client;
 mod config;
+mod context;
 mod data_sources;
 mod deployment;
 mod duration;
-mod ending_drains;
 mod explain;
 mod fleet;
 mod functions;
 mod gitlab;
-mod log_key;
-mod plan_guard;
-mod plan_overlap;
-mod process;
-mod provider;
+mod manager;
 mod resources;
-mod shared_runners;
-mod stored_drains;
+mod run;
 #[doc(hidden)]
 pub mod testing;
-mod worker_groups;
 
 use std::sync::Arc;
 
 use grit_plugin::Registry;
 use grit_ssh::{child, open_files};
 
+use context::{Context, Grit};
+
 /// The provider `grit`.
 pub fn registry() -> Registry {
-    let shared = Arc::<process::Shared>::default();
-    Registry::new("registry.terraform.io/runner-tools/grit", provider::Grit { shared: shared.clone() })
+    let context = Arc::<Context>::default();
+    Registry::new("registry.terraform.io/runner-tools/grit", Grit { context: context.clone() })
         .version(version(REVISION))
         .quiet(&["hyper_rustls", "russh"])
         .at_start(open_files::raise_limit)
         // Unused SSH sessions, and with them their commands, are still open. The runtime does not wait for the tasks that end them.
         .at_exit(child::end_all)
-        .resource("grit_runner_drain", resources::RunnerDrain { shared: shared.clone() })
-        .resource("grit_runner_health", resources::RunnerHealth { shared: shared.clone() })
-        .resource("grit_runner_shutdown", resources::RunnerShutdown { shared: shared.clone() })
+        .resource("grit_runner_drain", resources::RunnerDrain { context: context.clone() })
+        .resource("grit_runner_health", resources::RunnerHealth { context: context.clone() })
+        .resource("grit_runner_shutdown", resources::RunnerShutdown { context: context.clone() })
         .data_source("grit_deployment", data_sources::Deployment)
-        .data_source("grit_runner_status", data_sources::RunnerStatus { shared: shared.clone() })
+        .data_source("grit_runner_status", data_sources::RunnerStatus { context: context.clone() })
         .function("managers_from_grit", functions::ManagersFromGrit)
         .function("validate_managers", functions::ValidateManagers)
-        .action("grit_cancel_drain", actions::CancelDrain { shared: shared.clone() })
-        .action("grit_drain", actions::Drain { shared: shared.clone() })
-        .action("grit_start", actions::Start { shared })
+        .action("grit_cancel_drain", actions::CancelDrain { context: context.clone() })
+        .action("grit_drain", actions::Drain { context: context.clone() })
+        .action("grit_start", actions::Start { context })
 }
 
 /// The commit of the source, which `cargo xtask dist` sets.

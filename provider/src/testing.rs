@@ -11,7 +11,7 @@ use crate::{
     client::WrapperClient,
     config::{
         manager::RunnerManagerArgs,
-        provider_block::{Configured, ProviderArgs},
+        provider_block::{Configuration, ProviderArgs},
     },
 };
 
@@ -44,8 +44,7 @@ pub mod functions {
 
 pub mod resources {
     pub use crate::{
-        process::Shared,
-        provider::Grit,
+        context::{Context, Grit},
         resources::{RunnerDrain, RunnerHealth, RunnerShutdown},
     };
 }
@@ -55,7 +54,7 @@ pub mod transport {
 }
 
 #[derive(Clone, Debug)]
-pub struct Connections(Arc<Configured>);
+pub struct Connections(Arc<Configuration>);
 
 impl Connections {
     /// The connections of a provider block with all attributes. `variable` reads environment variables.
@@ -65,7 +64,7 @@ impl Connections {
     /// If the block does not match the schema.
     pub fn new(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Self {
         let block: ProviderArgs = decode(provider_block);
-        Self(Arc::new(Configured::new(block.or_environment(variable))))
+        Self(Arc::new(Configuration::new(block, variable)))
     }
 
     /// The errors and the warnings of `terraform validate` for a provider block.
@@ -89,7 +88,7 @@ impl Connections {
     #[expect(clippy::expect_used, reason = "for tests")]
     pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
         let entry: RunnerManagerArgs = decode(runner_manager);
-        entry.client(key, &self.0).expect("addresses")
+        entry.resolve(key, &self.0).expect("addresses").client()
     }
 }
 

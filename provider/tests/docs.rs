@@ -11,7 +11,7 @@ use grit_provider::testing::{
     actions::{CancelDrain, Drain, Start},
     data_sources::{Deployment, RunnerStatus},
     functions::{ManagersFromGrit, ValidateManagers},
-    resources::{Grit, RunnerDrain, RunnerHealth, RunnerShutdown, Shared},
+    resources::{Context, Grit, RunnerDrain, RunnerHealth, RunnerShutdown},
 };
 
 use pages::{Subject, generated, read, with_examples, write};
@@ -37,18 +37,18 @@ fn function(name: &str, function: &impl Function) -> (String, Subject) {
 
 /// The pages with generated parts.
 fn all() -> Vec<(String, Subject)> {
-    let shared = Arc::<Shared>::default();
-    let provider = Grit { shared: shared.clone() }.schema();
+    let context = Arc::<Context>::default();
+    let provider = Grit { context: context.clone() }.schema();
     vec![
         ("docs/index.md".to_owned(), Subject::Provider(provider)),
-        resource("runner_drain", &RunnerDrain { shared: shared.clone() }),
-        resource("runner_health", &RunnerHealth { shared: shared.clone() }),
-        resource("runner_shutdown", &RunnerShutdown { shared: shared.clone() }),
+        resource("runner_drain", &RunnerDrain { context: context.clone() }),
+        resource("runner_health", &RunnerHealth { context: context.clone() }),
+        resource("runner_shutdown", &RunnerShutdown { context: context.clone() }),
         data_source("deployment", &Deployment),
-        data_source("runner_status", &RunnerStatus { shared: shared.clone() }),
-        action("drain", &Drain { shared: shared.clone() }),
-        action("start", &Start { shared: shared.clone() }),
-        action("cancel_drain", &CancelDrain { shared }),
+        data_source("runner_status", &RunnerStatus { context: context.clone() }),
+        action("drain", &Drain { context: context.clone() }),
+        action("start", &Start { context: context.clone() }),
+        action("cancel_drain", &CancelDrain { context }),
         function("managers_from_grit", &ManagersFromGrit),
         function("validate_managers", &ValidateManagers),
     ]

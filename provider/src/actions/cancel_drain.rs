@@ -4,35 +4,36 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problem, Problems, attribute_map, call,
+    Block, Problems, attribute_map, call,
     schema::{Schema, Value, object, object_schema, text},
 };
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{known_managers, managers_attribute, progress::Board, report};
+use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
+    client::WrapperClient,
     config::{
         drain::{DRAIN_ATTEMPTS, shortened},
         manager::{self, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
+    context::Context,
     duration::human,
-    explain::{action, health},
+    explain::{self, action::CancelWords},
     fleet::{
         self,
         cancel::{CancelPolicy, Cancelled},
     },
-    process::Shared,
-    resources::configured,
+    manager::Manager,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub struct CancelDrain {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 /// The block `config`.
@@ -74,29 +75,24 @@ impl Block for CancelDrain {
 
     async fn run(&self, config: CancelConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers)?;
-        let known = &*configured(&self.shared)?;
+        let configuration = &*configured(&self.context, &config.runner_managers)?;
         let policy = &CancelPolicy {
             start,
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
             id: config.drain_id.as_ref_option().map(|id| shortened(id)).unwrap_or_default(),
-            retry: known.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
+            retry: configuration.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };
-        let (board, stop) = (&Board::new(call().progress, start, managers.keys()), &call().stop);
-        let cancels = fleet::for_each(managers, |key, manager| async move {
-            let client =
-                manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
-            let outcome = fleet::cancel::run(&key, &board.watch(&key, client), policy, stop).await;
-            let cancelled = outcome.map_err(|failure| action::not_cancelled(&key, &failure))?;
-            board.finished(
-                &key,
-                match cancelled {
-                    Cancelled::Done => "the drain was cancelled",
-                    Cancelled::NotDraining => "no drain is in progress",
-                },
-            );
-            Ok::<_, Problem>(Vec::new())
-        });
-        report(board.during(cancels).await)
+        let stop = &call().stop;
+        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+            let line = match fleet::cancel::run(&manager.name, &wrapper, policy, stop).await? {
+                Cancelled::Done => "the drain was cancelled",
+                Cancelled::NotDraining => "no drain is in progress",
+            };
+            Ok(Done { line: line.to_owned(), warnings: Vec::new() })
+        };
+        over(manager::resolve(&config.runner_managers, configuration), start, operation, |name, failure| {
+            explain::failure(&CancelWords(name), failure)
+        })
+        .await
     }
 }

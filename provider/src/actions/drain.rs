@@ -10,33 +10,34 @@ use grit_plugin::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{known_managers, managers_attribute, progress::Board, report};
+use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
+    client::WrapperClient,
     config::{
         drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, WAIT, option_attributes},
         enum_attribute::EnumAttribute as _,
-        manager::{self, RunnerManagerArgs, RunnerManagers},
-        provider_block::Configured,
+        manager::{self, RunnerManagers},
+        provider_block::Configuration,
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
+    context::{Context, unique_suffix},
     duration::human,
     explain::{
-        UNVERIFIED_PEER,
-        drain::{self, Subject},
-        health,
+        self,
+        drain::{self, DrainWords, Subject},
     },
     fleet::{
-        self,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, Requested, StartedBy, Until},
+        Failure, Reason, Requested,
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, StartedBy, Until},
+        draining::Draining,
     },
-    process::Shared,
-    resources::{configured, draining::Draining, unique_suffix},
+    manager::{Manager, UNVERIFIED_PEER},
 };
 
 #[derive(Debug)]
 pub struct Drain {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 /// The block `config`.
@@ -54,42 +55,48 @@ pub struct DrainConfig {
 }
 
 impl Drain {
-    /// Returns warnings about the end of the drain.
     async fn drain(
         &self,
-        key: &str,
-        manager: &RunnerManagerArgs,
-        known: &Configured,
-        (policy, options): (&DrainPolicy, DrainOptions<'_>),
-        board: &Board,
-    ) -> Result<Vec<Problem>, Problem> {
-        let client = manager.client(key, known).map_err(|problem| health::invalid_manager(key, &problem))?;
-        let draining = Draining { shared: &self.shared, known, name: key, client: &client, options };
-        let peer =
-            if client.has_protected_address() { String::new() } else { format!(" ({UNVERIFIED_PEER})") };
-        match draining.run(&board.watch(key, client.clone()), policy, &call().stop).await {
-            Ok(Drained::Ended(ended)) => {
-                board.finished(key, &format!("{}{peer}", end(&ended)));
-                let warnings = drain::end::warnings(key, &ended, policy, Subject::Action);
-                Ok(warnings.into_iter().map(|(_, warning)| warning).collect())
+        manager: &Manager,
+        wrapper: &Watched<WrapperClient>,
+        policy: &DrainPolicy,
+        configuration: &Configuration,
+    ) -> Result<Done, Failure<NotDrained>> {
+        let (run, gitlab, name) = (&self.context.run, configuration.gitlab(), &manager.name);
+        let draining = Draining { run, manager, policy, guard: None, gitlab };
+        let (line, warnings) = match draining.run(wrapper, &call().stop).await? {
+            Drained::Ended(ended) => {
+                let warnings = drain::end::warnings(name, &ended, policy, Subject::Action).into_iter();
+                (end(&ended), warnings.map(|(_, warning)| warning).collect())
             }
-            Ok(Drained::InProgress(started)) => {
-                let text = "the shutdown is in progress, and this action does not wait for its end";
-                board.finished(key, &format!("{text}{peer}"));
+            Drained::InProgress(started) => {
                 let no_callback = started.no_callback.iter();
-                Ok(no_callback.map(|why| drain::no_callback(key, why, Subject::Action)).collect())
+                let warnings = no_callback.map(|why| drain::no_callback(name, why, Subject::Action));
+                let line = "the shutdown is in progress, and this action does not wait for its end";
+                (line.to_owned(), warnings.collect())
             }
-            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                let failure = NotDrained::Connect { attempts, waited, requested: Requested::No, error };
-                Err(not_drained(key, &failure))
+            Drained::AssumedTerminated { attempts, waited, error } => {
+                let reason = Reason::Unreached { attempts, error };
+                return Err(Failure { waited, requested: Requested::No, last: None, reason });
             }
-            Err(failure) => Err(not_drained(key, &failure)),
-        }
+        };
+        let peer =
+            if manager.has_protected_address() { String::new() } else { format!(" ({UNVERIFIED_PEER})") };
+        Ok(Done { line: format!("{line}{peer}"), warnings })
     }
 }
 
-fn not_drained(key: &str, failure: &NotDrained) -> Problem {
-    drain::not_drained(key, failure, "", None, Subject::Action)
+/// An action has no setting for an unreachable host.
+fn explain(manager: &str, failure: &Failure<NotDrained>) -> Problem {
+    let words = DrainWords {
+        manager,
+        subject: Subject::Action,
+        on_unreachable: OnUnreachable::Fail,
+        identifier: "",
+        names_others: false,
+        others: "",
+    };
+    explain::failure(&words, failure)
 }
 
 fn end(ended: &Ended) -> String {
@@ -114,11 +121,10 @@ impl DrainConfig {
         }
     }
 
-    fn policy(&self, known: &Configured, start: Instant) -> DrainPolicy {
+    fn policy(&self, configuration: &Configuration, start: Instant) -> DrainPolicy {
         let id = format!("action#{}", unique_suffix());
-        let retry = known.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
-        let policy =
-            self.options().policy(&id, start, InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT), retry);
+        let timeout = InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT);
+        let policy = self.options().policy(configuration, &id, start, timeout, false);
         DrainPolicy { until: Until::of(self.wait.unwrap_or(WAIT)), ..policy }
     }
 }
@@ -168,13 +174,11 @@ impl Block for Drain {
 
     async fn run(&self, config: DrainConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers)?;
-        let known = &*configured(&self.shared)?;
-        let (config, policy) = (&config, &config.policy(known, start));
-        let board = &Board::new(call().progress, start, managers.keys());
-        let drains = fleet::for_each(managers, |key, manager| async move {
-            self.drain(&key, &manager, known, (policy, config.options()), board).await
-        });
-        report(board.during(drains).await)
+        let configuration = &*configured(&self.context, &config.runner_managers)?;
+        let policy = &config.policy(configuration, start);
+        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+            self.drain(&manager, &wrapper, policy, configuration).await
+        };
+        over(manager::resolve(&config.runner_managers, configuration), start, operation, explain).await
     }
 }

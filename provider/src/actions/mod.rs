@@ -12,13 +12,21 @@ pub use cancel_drain::CancelDrain;
 pub use drain::Drain;
 pub use start::Start;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use grit_plugin::{Problem, Problems, call, schema::Attribute};
+use tokio::time::Instant;
 
+use self::progress::{Board, Watched};
 use crate::{
-    config::manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
-    fleet::Outcomes,
+    client::WrapperClient,
+    config::{
+        manager::{self, RunnerManagers, required_managers},
+        provider_block::Configuration,
+    },
+    context::Context,
+    fleet::{self, Failure},
+    manager::{Manager, at},
 };
 
 /// The attribute `runner_managers`; `purpose` completes its description.
@@ -28,23 +36,50 @@ fn managers_attribute(purpose: &str) -> Attribute {
     ))
 }
 
-/// The runner managers by key, or the errors of values that were unknown when the action was validated: an entry that is null must not be left
+/// The configuration for an invocation, or the errors of values that were unknown when the action was checked: an entry that is null must not be left
 /// out.
-fn known_managers(managers: &RunnerManagers) -> Result<BTreeMap<String, RunnerManagerArgs>, Problems> {
+fn configured(context: &Context, managers: &RunnerManagers) -> Result<Arc<Configuration>, Problems> {
     let mut problems = Problems::default();
     manager::check_map(managers, &mut problems);
-    problems.or(manager::known(managers))
+    problems.or(())?;
+    Ok(context.configured()?)
 }
 
-/// Adds the warnings about each runner manager, and returns the errors of those that failed.
-fn report(outcomes: Outcomes<Result<Vec<Problem>, Problem>>) -> Result<(), Problems> {
+/// A runner manager with which an action has succeeded.
+struct Done {
+    /// The last progress line about it.
+    line: String,
+    warnings: Vec<Problem>,
+}
+
+/// Runs the operation of an action over all runner managers of its map, with progress lines. Reports the warnings, and returns the errors.
+///
+/// `operation` gets a client that reports what it reads.
+async fn over<P, F>(
+    managers: fleet::Managers,
+    start: Instant,
+    operation: impl Fn(Manager, Watched<WrapperClient>) -> F,
+    explain: impl Fn(&str, &Failure<P>) -> Problem,
+) -> Result<(), Problems>
+where
+    F: Future<Output = Result<Done, Failure<P>>>,
+{
+    let board = Board::new(call().progress, start, managers.keys());
+    let outcomes = fleet::over(managers, |manager| {
+        let (board, name) = (board.clone(), manager.name.clone());
+        let wrapper = board.watch(&name, manager.client());
+        let work = operation(manager, wrapper);
+        async move {
+            let done = work.await?;
+            board.finished(&name, &done.line);
+            Ok(done.warnings)
+        }
+    });
     let mut problems = Problems::default();
-    for (key, outcome) in outcomes {
+    for (key, outcome) in board.during(outcomes).await {
         match outcome {
-            Ok(warnings) => {
-                warnings.into_iter().for_each(|warning| call().warn(warning.at(manager::at(&key))));
-            }
-            Err(problem) => problems.add(problem.at(manager::at(&key))),
+            Ok(warnings) => warnings.into_iter().for_each(|warning| call().warn(warning.at(at(&key)))),
+            Err(failure) => problems.add(explain(&key, &failure)),
         }
     }
     problems.or(())
@@ -52,13 +87,10 @@ fn report(outcomes: Outcomes<Result<Vec<Problem>, Problem>>) -> Result<(), Probl
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use grit_plugin::Block;
     use serde_json::json;
 
     use super::*;
-    use crate::process::Shared;
-    use grit_plugin::Block;
 
     /// The errors of an action whose map became known at invoke.
     async fn invoke<A: Block>(action: A, managers: &serde_json::Value) -> Vec<String>
@@ -76,14 +108,14 @@ mod tests {
 
     #[tokio::test]
     async fn null_entry_that_became_known_at_invoke_is_an_error() {
-        let shared = Arc::<Shared>::default;
+        let context = Arc::<Context>::default;
         for (managers, path) in
             [(json!(null), "`runner_managers`"), (json!({ "m1": null }), "`runner_managers[\"m1\"]`")]
         {
             for errors in [
-                invoke(Drain { shared: shared() }, &managers).await,
-                invoke(Start { shared: shared() }, &managers).await,
-                invoke(CancelDrain { shared: shared() }, &managers).await,
+                invoke(Drain { context: context() }, &managers).await,
+                invoke(Start { context: context() }, &managers).await,
+                invoke(CancelDrain { context: context() }, &managers).await,
             ] {
                 let [error] = errors.as_slice() else { panic!("{errors:?}") };
                 assert!(error.starts_with(&format!("{path} is required and must not be null.")), "{error}");

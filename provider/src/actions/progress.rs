@@ -2,16 +2,17 @@
 //!
 //! A line for each change of a runner manager, and at intervals one line about all that are not finished.
 
-use grit_ssh::host_text::shortened;
-use parking_lot::Mutex;
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use grit_plugin::Progress;
+use grit_ssh::host_text::shortened;
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
-    client::ClientError, client::DrainRequest, client::Level, client::RunnerStatus, client::Snapshot,
-    client::Start, client::Wrapper, duration::human, explain::cause,
+    client::{ClientError, DrainRequest, Level, RunnerStatus, Snapshot, Start, Wrapper},
+    duration::human,
+    explain::cause,
 };
 
 /// How often the runner managers that are not finished are listed.
@@ -26,11 +27,12 @@ const MAX_LINE: usize = 512;
 /// The most runner managers that a summary names.
 const NAMED: usize = 5;
 
-/// The state of all runner managers of an invocation.
+/// The state of all runner managers of an invocation. Clones share it.
+#[derive(Clone)]
 pub(super) struct Board {
     progress: Progress,
     start: Instant,
-    managers: Mutex<BTreeMap<String, Line>>,
+    managers: Arc<Mutex<BTreeMap<String, Line>>>,
 }
 
 /// The last line about a runner manager.
@@ -65,12 +67,12 @@ impl Board {
         managers: impl Iterator<Item = &'k String>,
     ) -> Self {
         let managers = managers.map(|key| (key.clone(), Line::default())).collect();
-        Self { progress, start, managers: Mutex::new(managers) }
+        Self { progress, start, managers: Arc::new(Mutex::new(managers)) }
     }
 
     /// A client that reports on `manager` what it reads.
-    pub(super) fn watch<W>(&self, manager: &str, wrapper: W) -> Watched<'_, W> {
-        Watched { board: self, manager: manager.to_owned(), wrapper }
+    pub(super) fn watch<W>(&self, manager: &str, wrapper: W) -> Watched<W> {
+        Watched { board: self.clone(), manager: manager.to_owned(), wrapper }
     }
 
     /// Runs `work`, and lists at intervals what it waits for.
@@ -176,15 +178,19 @@ fn describe(snapshot: &Snapshot) -> String {
 }
 
 /// A client of a wrapper that shows what it reads on a board.
-pub(super) struct Watched<'a, W> {
-    board: &'a Board,
+pub(super) struct Watched<W> {
+    board: Board,
     manager: String,
     wrapper: W,
 }
 
-impl<W: Wrapper> Wrapper for Watched<'_, W> {
+impl<W: Wrapper> Wrapper for Watched<W> {
     fn until(&self, deadline: Instant) -> Self {
-        Self { board: self.board, manager: self.manager.clone(), wrapper: self.wrapper.until(deadline) }
+        Self {
+            board: self.board.clone(),
+            manager: self.manager.clone(),
+            wrapper: self.wrapper.until(deadline),
+        }
     }
 
     async fn read_status(&self) -> Result<Snapshot, ClientError> {
@@ -285,7 +291,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn flood_of_changes_is_limited() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(progress.clone(), Instant::now(), ["m1".to_owned()].iter());
+        let board = Board::new(progress, Instant::now(), ["m1".to_owned()].iter());
         for _ in 0..10_000 {
             for seen in [RunnerStatus::Running, RunnerStatus::InShutdown] {
                 board.read("m1", &status(seen));
@@ -304,7 +310,7 @@ mod tests {
     async fn summary_lists_unfinished_managers() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys: Vec<_> = (1..=8).map(|n| format!("m{n}")).collect();
-        let board = Board::new(progress.clone(), Instant::now(), keys.iter());
+        let board = Board::new(progress, Instant::now(), keys.iter());
         board
             .during(async {
                 board.read("m2", &status(RunnerStatus::InShutdown));

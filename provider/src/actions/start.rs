@@ -4,33 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problem, Problems, attribute_map, call,
+    Block, Problems, attribute_map, call,
     schema::{AttributePath, Schema, Value, object, object_schema, text},
 };
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{known_managers, managers_attribute, progress::Board, report};
+use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::Level,
+    client::{Level, WrapperClient},
     config::{
         enum_attribute::{self, EnumAttribute, member},
         manager::{self, RunnerManagers},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
+    context::Context,
     duration::human,
-    explain::{action, health},
+    explain::{self, action::StartWords},
     fleet::{self, health::HealthPolicy},
-    process::Shared,
-    resources::configured,
+    manager::Manager,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub struct Start {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 /// The block `config`.
@@ -99,8 +99,7 @@ impl Block for Start {
 
     async fn run(&self, config: StartConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let managers = known_managers(&config.runner_managers)?;
-        let known = &*configured(&self.shared)?;
+        let configuration = &*configured(&self.context, &config.runner_managers)?;
         let policy = &HealthPolicy {
             start,
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
@@ -109,17 +108,17 @@ impl Block for Start {
             level: member::<WantedLevel>(&config.level).level(),
             expected_version: None,
             start_if_stopped: true,
-            retry: known.retry(config.retry.as_ref_option(), None),
+            retry: configuration.retry(config.retry.as_ref_option(), None),
         };
-        let (board, stop) = (&Board::new(call().progress, start, managers.keys()), &call().stop);
-        let starts = fleet::for_each(managers, |key, manager| async move {
-            let client =
-                manager.client(&key, known).map_err(|problem| health::invalid_manager(&key, &problem))?;
-            let outcome = fleet::health::wait(&key, &board.watch(&key, client), policy, stop).await;
-            let healthy = outcome.map_err(|failure| action::not_started(&key, &failure))?;
-            board.finished(&key, &format!("the runner is healthy after {}", human(healthy.waited)));
-            Ok::<_, Problem>(Vec::new())
-        });
-        report(board.during(starts).await)
+        let stop = &call().stop;
+        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+            let healthy = fleet::health::wait(&manager.name, &wrapper, policy, stop).await?;
+            let line = format!("the runner is healthy after {}", human(healthy.waited));
+            Ok(Done { line, warnings: Vec::new() })
+        };
+        over(manager::resolve(&config.runner_managers, configuration), start, operation, |name, failure| {
+            explain::failure(&StartWords(name), failure)
+        })
+        .await
     }
 }

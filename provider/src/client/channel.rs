@@ -23,8 +23,6 @@ use tonic::{
     codegen::{Bytes, Service, http},
 };
 
-use crate::log_key;
-
 /// Collects the preface and the settings, and each call, in one SSH packet.
 const WRITE_BUFFER: usize = 1 << 10;
 /// The limit for the headers, or the trailers, of a response.
@@ -47,7 +45,7 @@ impl Channel {
             .await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!({ log_key::ERROR } = %error, "HTTP/2 connection failed");
+                tracing::debug!(error = %error, "HTTP/2 connection failed");
             }
         });
         Ok(Self { requests })

@@ -9,7 +9,7 @@ use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
     wrapper_v1::{self as v1, wrapper_client::WrapperClient as V1Client},
 };
-use grit_ssh::{Connector, Target, TunnelMonitor, identity};
+use grit_ssh::{Connector, Target, TunnelMonitor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::Uri};
@@ -22,7 +22,6 @@ use super::{
     snapshot::{Snapshot, StatusReport},
     wrapper::Wrapper,
 };
-use crate::log_key;
 
 /// The client of one wrapper. Clones share the connection.
 ///
@@ -69,19 +68,6 @@ impl WrapperClient {
         let (open, watch) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
         let shared = Shared { target, connector, open, api: Mutex::default(), watch };
         Self { shared: Arc::new(shared), deadline: None }
-    }
-
-    /// Identifies the wrapper among those of this process.
-    pub(crate) fn identity(&self) -> String {
-        let Shared { target, connector, .. } = &*self.shared;
-        let values =
-            [Some(&*target.instance_name), target.instance_id.as_deref(), target.login.username.as_deref()];
-        identity(&target.address, &target.wrapper_address, connector.selectors(), values)
-    }
-
-    /// Whether the kernel protects the address of the wrapper, so that no other user of the host can respond there.
-    pub(crate) fn has_protected_address(&self) -> bool {
-        self.shared.target.wrapper_address.is_protected()
     }
 
     /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.
@@ -173,10 +159,7 @@ impl Wrapper for WrapperClient {
             if let Some(status) = self.supported(self.call("GetStatus", call).await)? {
                 return Ok(status.into());
             }
-            tracing::debug!(
-                { log_key::MANAGER } = self.shared.target.manager,
-                "the wrapper supports only upstream's API"
-            );
+            tracing::debug!(manager = self.shared.target.manager, "the wrapper supports only upstream's API");
         }
         Ok(Snapshot { report: self.check_status().await?, detail: None })
     }

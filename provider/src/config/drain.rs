@@ -13,6 +13,7 @@ use super::{
     enum_attribute::{self, EnumAttribute, member},
     manager::{self, RunnerManagers, required_managers},
     number::{check_whole, whole},
+    provider_block::Configuration,
     retry::RetryArgs,
     text::check_set,
 };
@@ -21,8 +22,9 @@ use crate::{
     duration::human,
     explain::values,
     fleet::{
-        PEER_ATTEMPTS, PEER_LIMIT, Retry,
+        PEER_ATTEMPTS, PEER_LIMIT,
         drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable, Until},
+        draining::Guard,
         receipt::OnLostJobs,
     },
 };
@@ -90,36 +92,47 @@ impl EnumAttribute for OnLostJobs {
 }
 
 impl DrainOptions<'_> {
-    /// Whether `on_unreachable` is the user's permanent confirmation.
-    pub(crate) fn assumes_terminated(&self) -> bool {
-        member::<OnUnreachable>(self.on_unreachable) == OnUnreachable::AssumeTerminated
-    }
-
-    /// `start` is the time at which the operation began, and `retry` the resolved retry policy.
-    pub(crate) fn policy(&self, id: &str, start: Instant, timeout: Duration, retry: Retry) -> DrainPolicy {
+    /// The settings of one drain. `start` is the time at which the operation began. `gone`: the user has named the instance as terminated, for this
+    /// run.
+    pub(crate) fn policy(
+        &self,
+        configuration: &Configuration,
+        id: &str,
+        start: Instant,
+        timeout: Duration,
+        gone: bool,
+    ) -> DrainPolicy {
         DrainPolicy {
             mode: member(self.mode),
             until: Until::Exit,
             start,
             timeout,
             on_timeout: member(self.on_timeout),
-            on_unreachable: member(self.on_unreachable),
+            on_unreachable: if gone { OnUnreachable::Confirmed } else { member(self.on_unreachable) },
             on_lost_jobs: member(self.on_lost_jobs),
-            request: self.request(id),
-            retry,
+            request: self.request(id, configuration.job_url.clone()),
+            retry: configuration.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         }
     }
 
+    /// The peers that must be healthy before the drain.
+    pub(crate) fn guard(&self, configuration: &Configuration) -> Option<Guard> {
+        let guard = self.guard.as_ref_option()?;
+        let peers = manager::resolve(&guard.peers, configuration).into_iter();
+        let peers = peers.map(|(key, peer)| (key, peer.map(|peer| (peer.identity.clone(), peer.client()))));
+        let retry = configuration.retry(self.retry.as_ref_option(), None);
+        Some(Guard { peers: peers.collect(), min_healthy: guard.min_healthy(), retry })
+    }
+
     /// The same `id` again is the same drain.
-    pub(crate) fn request(&self, id: &str) -> DrainRequest {
+    fn request(&self, id: &str, job_url: String) -> DrainRequest {
         DrainRequest {
             id: shortened(id),
             // A reason that became known only in the apply was not refused.
             reason: self.reason.as_ref_option().map_or("", String::as_str).chars().take(MAX_REASON).collect(),
             forceful: false,
             callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
-            // Set by GitLab Runner for the jobs it runs, such as the one that may be running this apply.
-            job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+            job_url,
         }
     }
 

@@ -8,7 +8,11 @@ use grit_ssh::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::text::set;
-use crate::{explain::values, gitlab::Gitlab, gitlab::Instance, gitlab::certificates};
+use crate::{
+    explain::values,
+    fleet::receipt::NoReceipt,
+    gitlab::{Gitlab, Instance, certificates},
+};
 
 /// The instance, unless `url` sets another.
 const URL: &str = "https://gitlab.com";
@@ -27,6 +31,15 @@ pub(crate) enum Unusable {
     NoToken,
     /// This attribute is invalid.
     Invalid(&'static str),
+}
+
+impl From<&Unusable> for NoReceipt {
+    fn from(unusable: &Unusable) -> Self {
+        match unusable {
+            Unusable::NoToken => Self::NoToken,
+            Unusable::Invalid(attribute) => Self::Invalid(attribute),
+        }
+    }
 }
 
 impl GitlabArgs {

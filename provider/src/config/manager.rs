@@ -1,8 +1,5 @@
 //! The runner manager object: GRIT's `grit_runner_managers` contract.
 
-use grit_ssh::{
-    AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check, identity,
-};
 use std::collections::BTreeMap;
 
 use grit_plugin::{
@@ -11,13 +8,18 @@ use grit_plugin::{
         Attribute, AttributePath, AttributeType, Attributes, Value, required, required_text, secret, text,
     },
 };
+use grit_ssh::{AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    provider_block::Configured,
+    provider_block::Configuration,
     text::{check_address, check_set, check_text, set},
 };
-use crate::{client::WrapperClient, explain::values};
+use crate::{
+    explain::values,
+    fleet::Managers,
+    manager::{Identities, InvalidManager, Manager, WrapperIdentity},
+};
 
 /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
 ///
@@ -35,14 +37,6 @@ pub struct RunnerManagerArgs {
 
 /// `map(object({…}))` by manager key.
 pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
-
-/// An address that is missing or malformed: it was unknown at plan, or the state was edited.
-#[derive(Debug, thiserror::Error)]
-#[error("`{attribute}`: {problem}")]
-pub(crate) struct InvalidManager {
-    pub(crate) attribute: &'static str,
-    pub(crate) problem: AddressError,
-}
 
 impl RunnerManagerArgs {
     pub fn attributes() -> Attributes {
@@ -85,64 +79,67 @@ impl RunnerManagerArgs {
         }
     }
 
-    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid, or a value that selects
-    /// the host is unknown.
-    pub(crate) fn identity(&self, selectors: Selectors) -> Option<String> {
+    fn addresses(&self) -> Result<(HostPort, WrapperAddress), InvalidManager> {
+        let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
+        let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
+        let address = text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))?;
+        let wrapper = text(&self.wrapper_address).and_then(|text| text.parse());
+        Ok((address, wrapper.map_err(invalid("wrapper_address"))?))
+    }
+
+    /// The wrapper that a connection reaches; `None` if an address is unknown or invalid, or a value that selects the host is unknown.
+    pub(crate) fn identity(&self, selectors: Selectors) -> Option<WrapperIdentity> {
         if selectors.instance_name && self.instance_name.is_unknown()
             || selectors.instance_id && self.instance_id.is_unknown()
             || selectors.username && self.username.is_unknown()
         {
             return None;
         }
-        let host: HostPort = self.address.as_ref_option()?.parse().ok()?;
-        let wrapper: WrapperAddress = self.wrapper_address.as_ref_option()?.parse().ok()?;
+        Some(self.identity_at(&self.addresses().ok()?, selectors))
+    }
+
+    fn identity_at(
+        &self,
+        (address, wrapper): &(HostPort, WrapperAddress),
+        selectors: Selectors,
+    ) -> WrapperIdentity {
         let values = [set(&self.instance_name), set(&self.instance_id), set(&self.username)];
-        Some(identity(&host, &wrapper, selectors, values.each_ref().map(Option::as_deref)))
+        WrapperIdentity::new(address, wrapper, selectors, values.each_ref().map(Option::as_deref))
     }
 
-    /// Whether the kernel protects the address of the wrapper.
-    pub(crate) fn has_protected_address(&self) -> bool {
-        let address =
-            self.wrapper_address.as_ref_option().and_then(|text| text.parse::<WrapperAddress>().ok());
-        address.is_some_and(|address| address.is_protected())
+    /// All that identifies the manager in a plan, as far as it is known. `selectors`: `None` while the provider block is unknown. `instance`: the
+    /// instance of its drain resource.
+    pub(crate) fn identities(&self, selectors: Option<Selectors>, instance: Option<&str>) -> Identities {
+        let ids = set(&self.instance_id).into_iter().chain(instance.map(str::to_owned));
+        let wrapper = set(&self.wrapper_address);
+        let instances =
+            wrapper.iter().flat_map(|wrapper| ids.clone().map(move |id| format!("{id} {wrapper}")));
+        let identity = selectors.and_then(|selectors| self.identity(selectors));
+        Identities { wrapper: identity, instances: instances.collect() }
     }
 
-    /// Its identity where no provider block is known.
-    pub(crate) fn addresses(&self) -> Option<String> {
-        self.identity(Selectors { username: true, ..Selectors::default() })
-    }
-
-    /// The identities of the manager in a plan, as far as they are known: host and wrapper address, and each instance id with the wrapper
-    /// address. `instance_id`: that of a drain resource.
-    pub(crate) fn identities(&self, selectors: Selectors, instance_id: Option<&str>) -> Vec<String> {
-        let mut identities: Vec<_> = self.identity(selectors).into_iter().collect();
-        if let Some(wrapper) = set(&self.wrapper_address) {
-            let ids = set(&self.instance_id).into_iter().chain(instance_id.map(str::to_owned));
-            identities.extend(ids.map(|id| format!("{id} {wrapper}")));
-        }
-        identities
-    }
-
-    /// A client of its wrapper. Values of the provider block take precedence. `key` is the name of the runner manager in messages.
-    pub(crate) fn client(&self, key: &str, known: &Configured) -> Result<WrapperClient, InvalidManager> {
-        let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
-        let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
-        let address = text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))?;
-        let wrapper_address = text(&self.wrapper_address).and_then(|text| text.parse());
-        let wrapper_address = wrapper_address.map_err(invalid("wrapper_address"))?;
-        let login = known.ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
+    /// The manager for a connection. Values of the provider block take precedence. `name`: in messages.
+    pub(crate) fn resolve(
+        &self,
+        name: &str,
+        configuration: &Configuration,
+    ) -> Result<Manager, InvalidManager> {
+        let addresses = self.addresses()?;
+        let identity = self.identity_at(&addresses, configuration.selectors());
+        let (address, wrapper_address) = addresses;
+        let login = configuration.ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
         let target = Target {
-            manager: key.to_owned(),
+            manager: name.to_owned(),
             instance_name: set(&self.instance_name).unwrap_or_default(),
             instance_id: set(&self.instance_id),
             address,
             wrapper_address,
-            hops: known.ssh.hops(&login),
+            hops: configuration.ssh.hops(&login),
             login,
             // Not as null if it is empty: that is an error of the connection.
             host_key: self.host_key.as_ref_option().cloned(),
         };
-        Ok(WrapperClient::new(known.connector.clone(), target))
+        Ok(Manager::new(target, identity, configuration.connector.clone()))
     }
 }
 
@@ -151,15 +148,14 @@ pub(crate) fn required_managers(description: &str) -> Attribute {
     required(AttributeType::AttributeMap(RunnerManagerArgs::attributes()), description)
 }
 
-/// The path of a runner manager in the attribute `runner_managers`.
-pub(crate) fn at(key: &str) -> AttributePath {
-    AttributePath::new("runner_managers").key(key.to_owned())
+/// The entries of a map that are known, by key. At an apply or a read all of them are.
+pub(crate) fn known(managers: &RunnerManagers) -> impl Iterator<Item = (&String, &RunnerManagerArgs)> {
+    managers.iter().flatten().filter_map(|(key, manager)| Some((key, manager.as_ref_option()?)))
 }
 
-/// The entries of a map by key. At an apply or a read all of them are known.
-pub(crate) fn known(managers: &RunnerManagers) -> BTreeMap<String, RunnerManagerArgs> {
-    let entries = managers.iter().flatten();
-    entries.filter_map(|(key, manager)| Some((key.clone(), manager.as_ref_option()?.clone()))).collect()
+/// The runner managers of a map, for an operation over all of them.
+pub(crate) fn resolve(managers: &RunnerManagers, configuration: &Configuration) -> Managers {
+    known(managers).map(|(key, manager)| (key.clone(), manager.resolve(key, configuration))).collect()
 }
 
 pub(crate) fn check_map(managers: &RunnerManagers, problems: &mut Problems) {

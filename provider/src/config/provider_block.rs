@@ -14,7 +14,11 @@ use super::{
     ssh::{self, SshArgs},
 };
 use crate::{
-    config::number::check_whole, config::number::whole, config::retry::RetryArgs, fleet::Retry,
+    config::{
+        number::{check_whole, whole},
+        retry::RetryArgs,
+    },
+    fleet::{Retry, receipt::NoReceipt},
     gitlab::Gitlab,
 };
 
@@ -79,31 +83,35 @@ impl ProviderArgs {
 }
 
 /// A provider block without unknown values, with the connector that all calls share.
-pub struct Configured {
+pub(crate) struct Configuration {
     pub(super) connector: Connector,
     pub(super) ssh: SshArgs,
     gitlab: Option<Result<Gitlab, Unusable>>,
     retry: Option<RetryArgs>,
+    /// `CI_JOB_URL`. GitLab Runner sets it for the jobs that it runs, such as the one that may be running this apply.
+    pub(super) job_url: String,
 }
 
-impl Configured {
+impl Configuration {
     /// Warns about values of environment variables that a connection cannot use. Reads the files.
     pub(crate) fn check_variables(&self) {
         self.ssh.check_variables();
     }
 
-    /// Opens no connection and reads no file.
-    pub(crate) fn new(block: ProviderArgs) -> Self {
+    /// Opens no connection and reads no file. `variable` reads environment variables, once.
+    pub(crate) fn new(block: ProviderArgs, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let job_url = variable("CI_JOB_URL").unwrap_or_default();
+        let block = block.or_environment(variable);
         let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
         let ssh = block.ssh.unwrap_or_default();
         let connector = Connector::new(ssh.settings(max_handshakes));
         let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client());
-        Self { connector, ssh, gitlab, retry: block.retry.as_option() }
+        Self { connector, ssh, gitlab, retry: block.retry.as_option(), job_url }
     }
 
     /// Where to ask for the receipt of a drain; `None` if it is not configured.
-    pub(crate) fn gitlab(&self) -> Option<Result<&Gitlab, Unusable>> {
-        self.gitlab.as_ref().map(|gitlab| gitlab.as_ref().map_err(|unusable| *unusable))
+    pub(crate) fn gitlab(&self) -> Option<Result<&Gitlab, NoReceipt>> {
+        self.gitlab.as_ref().map(|gitlab| gitlab.as_ref().map_err(|unusable| unusable.into()))
     }
 
     pub(crate) fn ignores_host_keys(&self) -> bool {
@@ -124,8 +132,8 @@ impl Configured {
 }
 
 /// Without the `ssh` object, which contains secrets.
-impl fmt::Debug for Configured {
+impl fmt::Debug for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Configured").field("connector", &self.connector).finish_non_exhaustive()
+        f.debug_struct("Configuration").field("connector", &self.connector).finish_non_exhaustive()
     }
 }

@@ -2,27 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use grit_plugin::{
-    Problems,
-    schema::{AttributePath, Value},
-};
+use grit_plugin::{Problems, schema::AttributePath};
 
-use super::{manager::RunnerManagerArgs, text::set};
-use crate::explain::values;
+use super::{
+    manager::{RunnerManagerArgs, RunnerManagers, known},
+    text::set,
+};
+use crate::{explain::values, manager::WrapperIdentity};
 
 /// Adds an error for each manager whose wrapper or instance id an earlier key has, too. Unknown values are not compared.
 ///
-/// `identity`: the wrapper that a connection to the manager reaches, in one notation.
-pub(crate) fn refuse<'a>(
-    managers: impl Iterator<Item = (&'a String, &'a Value<RunnerManagerArgs>)>,
+/// `identity`: the wrapper that a connection to the manager reaches.
+pub(crate) fn refuse(
+    managers: &RunnerManagers,
     path: &AttributePath,
-    identity: impl Fn(&RunnerManagerArgs) -> Option<String>,
+    identity: impl Fn(&RunnerManagerArgs) -> Option<WrapperIdentity>,
     problems: &mut Problems,
 ) {
     let mut seen = BTreeMap::new();
-    for (key, manager) in managers {
-        let Value::Value(manager) = manager else { continue };
-        let wrapper = identity(manager).map(|wrapper| ("address and wrapper_address", wrapper));
+    for (key, manager) in known(managers) {
+        let wrapper = identity(manager).map(|wrapper| ("address and wrapper_address", wrapper.to_string()));
         let instance = set(&manager.instance_id).map(|id| ("instance_id", id));
         for identity in wrapper.into_iter().chain(instance) {
             let what = identity.0;
@@ -36,11 +35,11 @@ pub(crate) fn refuse<'a>(
 
 #[cfg(test)]
 mod tests {
-    use grit_plugin::Problem;
+    use grit_plugin::{Problem, schema::Value};
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::config::provider_block::Configured;
+    use crate::config::provider_block::Configuration;
 
     fn map(entries: &[(&str, Json)]) -> BTreeMap<String, Value<RunnerManagerArgs>> {
         let manager = |entry: &Json| {
@@ -55,21 +54,22 @@ mod tests {
     }
 
     /// The provider block with these values of `ssh`.
-    fn configured(values: &Json) -> Configured {
+    fn configured(values: &Json) -> Configuration {
         let names = "username private_key private_key_path passphrase certificate_path agent known_hosts known_hosts_path host_keys host_ca \
                      insecure_ignore_host_key connect_timeout call_timeout keepalive_interval proxy_jump proxy_command ssh_command";
         let mut ssh: serde_json::Map<_, _> =
             names.split_whitespace().map(|name| (name.to_owned(), Json::Null)).collect();
         ssh.extend(values.as_object().unwrap().clone());
         let block = json!({ "ssh": ssh, "gitlab": null, "retry": null, "max_parallel": null });
-        Configured::new(serde_json::from_value(block).unwrap())
+        Configuration::new(serde_json::from_value(block).unwrap(), |_| None)
     }
 
     /// The errors with these values of `ssh` in the provider block.
     fn errors(ssh: &Json, managers: &BTreeMap<String, Value<RunnerManagerArgs>>) -> Vec<String> {
         let known = configured(ssh);
         let (path, mut problems) = (AttributePath::new("runner_managers"), Problems::default());
-        refuse(managers.iter(), &path, |manager| manager.identity(known.selectors()), &mut problems);
+        let managers = Value::Value(managers.clone());
+        refuse(&managers, &path, |manager| manager.identity(known.selectors()), &mut problems);
         problems.iter().map(Problem::detail).collect()
     }
 

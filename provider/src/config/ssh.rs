@@ -24,7 +24,10 @@ use super::{
     text::{UNKNOWN, set},
     timeouts::{SHORTEST_DELAY, check_at_least},
 };
-use crate::{duration, duration::human, explain::values};
+use crate::{
+    duration::{self, human},
+    explain::values,
+};
 
 /// Has no `Debug`, because it contains secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]

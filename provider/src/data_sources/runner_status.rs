@@ -4,34 +4,26 @@
 
 mod state;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
     Block, Problems, call,
     schema::{Schema, Value},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
-    client::Wrapper as _,
-    config::{
-        manager::{self, RunnerManagerArgs},
-        provider_block::Configured,
-    },
+    config::manager,
+    context::Context,
     explain::{self, health, protocol},
-    fleet,
-    process::{ConfigurationState, Shared},
-    resources::configured,
+    fleet::{self, Unread},
 };
 use state::{ManagerStatus, StatusState};
 
-/// How long a manager may take after the timeout to report why it was not reached.
-const ERROR_GRACE: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 pub struct RunnerStatus {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 #[async_trait]
@@ -50,45 +42,33 @@ impl Block for RunnerStatus {
     async fn run(&self, mut config: StatusState) -> Result<StatusState, Problems> {
         let start = Instant::now();
         config.check()?;
-        let managers = manager::known(&config.runner_managers);
-        if managers.is_empty() {
+        if manager::known(&config.runner_managers).next().is_none() {
             config.managers = Value::Value(Default::default());
             return Ok(config);
         }
-        if matches!(self.shared.configuration(), ConfigurationState::Unknown) {
+        if self.context.is_unknown() {
             // The response to a read must not contain unknown values. Released versions of Terraform do not allow deferred responses.
             return Err(protocol::not_configured_at_read().into());
         }
-        let known = configured(&self.shared)?;
-        let stop = call().stop;
-        tokio::select! {
+        let managers = manager::resolve(&config.runner_managers, &*self.context.configured()?);
+        let (stop, timeout) = (call().stop, config.timeout());
+        let statuses = tokio::select! {
             biased;
-            () = stop.cancelled() => Err(health::status_interrupted().into()),
-            managers = read_all(&known, managers, start, config.timeout()) => {
-                config.managers = Value::Value(managers);
-                Ok(config)
-            }
-        }
-    }
-}
-
-async fn read_all(
-    known: &Configured,
-    managers: BTreeMap<String, RunnerManagerArgs>,
-    start: Instant,
-    timeout: Duration,
-) -> state::Statuses {
-    let deadline = start + timeout;
-    let statuses = fleet::for_each(managers, |key, manager| async move {
-        let client = match manager.client(&key, known) {
-            Ok(client) => client.until(deadline),
-            Err(error) => return ManagerStatus::unreachable(&health::invalid_manager(&key, error)),
+            () = stop.cancelled() => return Err(health::status_interrupted().into()),
+            statuses = fleet::read_all(managers, start + timeout) => statuses,
         };
-        match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
-            Ok(Ok(snapshot)) => ManagerStatus::of(&snapshot),
-            Ok(Err(error)) => ManagerStatus::unreachable(&explain::explain(&key, &error)),
-            Err(_) => ManagerStatus::unreachable(&health::status_timed_out(&key, timeout)),
-        }
-    });
-    statuses.await.into_iter().map(|(key, status)| (key, Value::Value(status))).collect()
+        let statuses = statuses.into_iter().map(|(key, status)| {
+            let status = match status {
+                Ok(snapshot) => ManagerStatus::of(&snapshot),
+                Err(unread) => ManagerStatus::unreachable(&match unread {
+                    Unread::Invalid(invalid) => explain::invalid_manager(&key, &invalid),
+                    Unread::Failed(error) | Unread::CutOff(error) => explain::explain(&key, &error),
+                    Unread::Late => health::status_timed_out(&key, timeout),
+                }),
+            };
+            (key, Value::Value(status))
+        });
+        config.managers = Value::Value(statuses.collect());
+        Ok(config)
+    }
 }

@@ -7,8 +7,8 @@ use grit_plugin::{Problem, Problems, schema::AttributePath};
 
 use super::code::Code;
 use crate::{
-    deployment::CommandError, deployment::Directory, deployment::FormatError, deployment::OUTPUT,
-    deployment::ReadError, deployment::Source, duration::human,
+    deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
+    duration::human,
 };
 
 const SUMMARY: &str = "Deployment cannot be read";

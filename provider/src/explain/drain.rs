@@ -1,7 +1,7 @@
 //! Texts for a drain: errors, and warnings about a runner that has exited.
 
 pub(crate) mod end;
-use grit_ssh::Reachability;
+mod failed;
 mod peers;
 mod subject;
 mod successor;
@@ -11,23 +11,22 @@ use std::time::Duration;
 use grit_plugin::Problem;
 
 pub(crate) use self::{
-    subject::{AssumeSetting, Subject},
+    failed::DrainWords,
+    subject::Subject,
     successor::{address_is_used, assumed_at_used_address, instance_id_twice, superseded},
 };
 
-use self::{
-    peers::too_few_peers,
-    subject::{KEPT, assumed_title, unset_variable},
-};
+use self::subject::{KEPT, assumed_title, named, unset_variable};
 use super::{
     code::Code,
-    connection::{cause, explain},
-    phrases::{append, assume_terminated_line, first_line, last_seen, sentences, tries},
+    connection::cause,
+    phrases::{append, assume_terminated_line, first_line},
 };
 use crate::{
-    assume_terminated, client::ClientError, client::Snapshot, duration::human, fleet::drain::FORCE_LIMIT,
-    fleet::drain::Mode, fleet::drain::NoCallback, fleet::drain::NotDrained, fleet::drain::OnTimeout,
-    fleet::drain::Requested,
+    client::{ClientError, Snapshot},
+    duration::human,
+    fleet::drain::{FORCE_LIMIT, Mode, NoCallback, OnTimeout, OnUnreachable},
+    run::assumed,
 };
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
@@ -49,161 +48,13 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
     )
 }
 
-/// Explains why the exit of the runner of `manager` is not confirmed. `id` identifies it in the environment variable that overrides this.
-pub(crate) fn not_drained(
-    manager: &str,
-    failure: &NotDrained,
-    id: &str,
-    setting: Option<AssumeSetting>,
-    subject: Subject,
-) -> Problem {
-    let kept = subject.kept();
-    match failure {
-        NotDrained::Connect { attempts, waited, requested, error } => {
-            let mut explained = explain(manager, error);
-            append(&mut explained.happened, &tries(*attempts, *waited));
-            append(&mut explained.happened, what_was_requested(*requested, error));
-            append(&mut explained.happened, kept);
-            if let Some(setting) = setting {
-                append(&mut explained.happened, &not_counted(setting, *requested, error));
-            }
-            if explained.code == Code::ConnectFailed.as_str() {
-                append(&mut explained.next_step, &format!("Then {}.", subject.again()));
-            }
-            // An action has no evidence on which anything depends.
-            let can_be_confirmed =
-                *requested == Requested::No && !error.is_response() && subject != Subject::Action;
-            if can_be_confirmed && setting != Some(AssumeSetting::Variable) {
-                if assume_terminated::is_set() {
-                    append(&mut explained.happened, &not_in_variable(id));
-                }
-                append(&mut explained.next_step, &subject.host_is_gone(id));
-            }
-            explained
-        }
-        NotDrained::TimedOut { waited, requested, mode, forced, last } => Problem::new(
-            Code::TimedOut,
-            "Runner was not drained in time",
-            sentences(&[
-                &format!(
-                    "Runner manager {manager:?}: the runner process has not exited within {}.",
-                    human(*waited)
-                ),
-                &last_seen(last.as_ref()),
-                match (requested, *forced || *mode == Mode::Forceful) {
-                    (Requested::No, _) => "No shutdown was requested.",
-                    (_, true) => "The forceful stop is still in progress on the host.",
-                    (_, false) => "The runner is still draining on the host.",
-                },
-                kept,
-            ]),
-            if *forced || *mode == Mode::Forceful {
-                format!(
-                    "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
-                     host, then {}.",
-                    subject.again()
-                )
-            } else {
-                subject.longer_or_forceful()
-            },
-        ),
-        NotDrained::Replaced { pid, .. } => Problem::new(
-            Code::WrapperError,
-            "Another runner process was reported during the drain",
-            sentences(&[
-                &format!(
-                    "Runner manager {manager:?}: the wrapper no longer reports the runner process that was draining (PID {pid}), and has not \
-                     reported its exit. The wrapper lost its state file, or another wrapper answers at this address. That process may still \
-                     be running, with jobs."
-                ),
-                kept,
-            ]),
-            format!(
-                "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {}, which also drains the runner that is running now.",
-                subject.again()
-            ),
-        ),
-        NotDrained::Interrupted { waited, requested, last } => Problem::new(
-            Code::Interrupted,
-            "Drain was interrupted",
-            sentences(&[
-                &format!("Runner manager {manager:?}: the wait was cancelled after {}.", human(*waited)),
-                &last_seen(last.as_ref()),
-                match requested {
-                    Requested::Accepted => "The shutdown was requested and continues on the host.",
-                    Requested::Perhaps => {
-                        "The shutdown request was sent, but no response was received: the runner may be draining."
-                    }
-                    Requested::No => "No shutdown was requested.",
-                },
-                kept,
-            ]),
-            match requested {
-                Requested::No => format!("To send the shutdown request, {}.", subject.again()),
-                Requested::Perhaps | Requested::Accepted => format!(
-                    "Cancelling Terraform does not cancel the drain. To wait for the same drain, {}.",
-                    subject.again()
-                ),
-            },
-        ),
-        NotDrained::TooFewPeers { peers, requested } => {
-            let mut explained = too_few_peers(manager, peers, subject);
-            if *requested == Requested::Perhaps {
-                append(
-                    &mut explained.happened,
-                    "An earlier request for its shutdown got no response, so the runner may be draining.",
-                );
-            }
-            explained
-        }
-    }
-}
-
-fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str {
-    match requested {
-        Requested::Accepted => {
-            "The shutdown was requested, and the runner keeps draining on the host. Its exit was not confirmed."
-        }
-        Requested::Perhaps => {
-            "The shutdown request was sent, but no response was received: the runner may be draining."
-        }
-        Requested::No => match error.reachability() {
-            Reachability::Answered | Reachability::Refused => "No shutdown was requested.",
-            Reachability::Absent | Reachability::Unknown => {
-                "No shutdown was requested. Jobs may still be running there."
-            }
-        },
-    }
-}
-
-fn not_in_variable(id: &str) -> String {
-    format!("`{}` was not used: it does not contain {id:?}.", assume_terminated::VARIABLE)
-}
-
-/// Why the setting did not apply.
-fn not_counted(setting: AssumeSetting, requested: Requested, error: &ClientError) -> String {
-    let why = match (requested, error.reachability()) {
-        (Requested::Accepted | Requested::Perhaps, _) => {
-            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the same command again"
-        }
-        (Requested::No, _) if error.is_response() => "the wrapper responded",
-        (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
-        (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
-        (Requested::No, Reachability::Unknown) => {
-            "the attempt failed before it reached the host, or a jump host or a command made the connection, so the state of the host is unknown"
-        }
-        (Requested::No, Reachability::Absent) => "the host was reachable in at least one of the attempts",
-    };
-    format!("{} was not used: {why}.", setting.named())
-}
-
 /// Warns that a runner was assumed terminated.
 pub(crate) fn assumed_terminated(
     manager: &str,
     attempts: u32,
     waited: Duration,
     error: &ClientError,
-    setting: AssumeSetting,
+    setting: OnUnreachable,
 ) -> Problem {
     let tries = match attempts {
         1 => "1 attempt".to_owned(),
@@ -214,7 +65,7 @@ pub(crate) fn assumed_terminated(
          treated as terminated.",
         human(waited),
         cause(error),
-        setting.named(),
+        named(setting),
     );
     append(
         &mut happened,
@@ -225,8 +76,10 @@ pub(crate) fn assumed_terminated(
         assumed_title(manager),
         happened,
         match setting {
-            AssumeSetting::Attribute => "Check that the instance no longer exists.".to_owned(),
-            AssumeSetting::Variable => unset_variable(),
+            OnUnreachable::Confirmed => unset_variable(),
+            OnUnreachable::Fail | OnUnreachable::AssumeTerminated => {
+                "Check that the instance no longer exists.".to_owned()
+            }
         },
     )
 }
@@ -360,7 +213,7 @@ pub(crate) fn assumed_without_target(manager: &str, key: &str) -> Problem {
         format!(
             "`runner_manager` of this drain is invalid in the state, so no shutdown was requested. Because {}={key} is set, the runner is \
              treated as terminated.",
-            assume_terminated::VARIABLE
+            assumed::VARIABLE
         ),
         unset_variable(),
     )

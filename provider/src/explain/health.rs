@@ -1,79 +1,108 @@
 //! Texts for health checks that fail, at apply and at refresh.
 
-use grit_ssh::Reachability;
-use std::{collections::BTreeMap, fmt::Display, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::Problem;
 
+use grit_ssh::Reachability;
+
 use super::{
     code::Code,
-    connection::explain,
-    phrases::{append, assume_terminated_line, drained, first_line, last_seen, tries},
+    failure::Words,
+    phrases::{append, assume_terminated_line, drained, first_line, last_seen},
 };
 use crate::{
-    client::{Level, RunnerStatus, Snapshot, Start},
+    client::{ClientError, Level, RunnerStatus, Snapshot, Start},
     duration::human,
-    fleet::health::{Missing, NotHealthy},
+    fleet::{
+        Failure, Reason, Requested,
+        health::{Missing, NotHealthy},
+    },
 };
 
-/// Explains why `manager` is not healthy. `others` is a sentence about the other managers of the map, `id` is the id of the instance or of
-/// the drain resource.
-pub(crate) fn not_healthy(manager: &str, failure: &NotHealthy, others: &str, id: &str) -> Problem {
-    let mut explained = match failure {
-        NotHealthy::Connect { attempts, waited, error } => {
-            let mut explained = explain(manager, error);
-            append(&mut explained.happened, &tries(*attempts, *waited));
-            if matches!(error.reachability(), Reachability::Absent | Reachability::Answered)
-                && !error.is_response()
-            {
-                append(&mut explained.next_step, "Then apply again.");
-                append(&mut explained.next_step, &never_started(id));
-            }
-            explained
-        }
-        NotHealthy::TimedOut { waited, last: None, .. } => timed_out(
-            manager,
-            *waited,
-            "the wrapper did not respond.",
-            "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
-        ),
-        NotHealthy::TimedOut { waited, last: Some(snapshot), missing } => {
-            let (lacks, next_step) = lacking(snapshot, missing);
-            timed_out(manager, *waited, &lacks, next_step)
-        }
-        NotHealthy::Stopped { waited, last, start } => stopped(manager, *waited, last, *start),
-        NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
-        NotHealthy::Interrupted { waited, last, start_requested } => Problem::new(
-            Code::Interrupted,
-            "Health check was interrupted",
-            format!(
-                "Runner manager {manager:?}: the wait was cancelled after {}, before the runner was healthy. {}",
-                human(*waited),
-                last_seen(last.as_ref())
-            ),
-            if *start_requested {
-                "The runner had exited, and its start was requested (`start_if_stopped`): it may be running now. The next apply \
-                 repeats the health check."
-            } else {
-                "Nothing was changed on the host. The next apply repeats the health check."
-            },
-        ),
-    };
-    append(&mut explained.happened, others);
-    append_log(&mut explained.happened, failure);
-    explained
+/// What the texts of a health check that failed depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HealthWords<'a> {
+    pub(crate) manager: &'a str,
+    /// A sentence about the other managers of the map.
+    pub(crate) others: &'a str,
+    /// The id of the instance or of the drain resource.
+    pub(crate) id: &'a str,
 }
 
-fn stopped(manager: &str, waited: Duration, last: &Snapshot, start: Option<Start>) -> Problem {
+impl Words for HealthWords<'_> {
+    type Problem = NotHealthy;
+
+    fn manager(&self) -> &str {
+        self.manager
+    }
+
+    fn unreached(&self, _: &Failure<NotHealthy>, error: &ClientError, explained: &mut Problem) {
+        if matches!(error.reachability(), Reachability::Absent | Reachability::Answered)
+            && !error.is_response()
+        {
+            append(&mut explained.next_step, "Then apply again.");
+            append(&mut explained.next_step, &never_started(self.id));
+        }
+    }
+
+    fn interrupted(&self, failure: &Failure<NotHealthy>) -> Problem {
+        let happened = format!(
+            "Runner manager {:?}: the wait was cancelled after {}, before the runner was healthy. {}",
+            self.manager,
+            human(failure.waited),
+            last_seen(failure.last.as_ref())
+        );
+        let next_step = match failure.requested {
+            Requested::No => "Nothing was changed on the host. The next apply repeats the health check.",
+            Requested::Perhaps | Requested::Accepted => {
+                "The runner had exited, and its start was requested (`start_if_stopped`): it may be running now. The next apply \
+                 repeats the health check."
+            }
+        };
+        Problem::new(Code::Interrupted, "Health check was interrupted", happened, next_step)
+    }
+
+    fn problem(&self, failure: &Failure<NotHealthy>, problem: &NotHealthy) -> Problem {
+        let (manager, waited) = (self.manager, failure.waited);
+        match problem {
+            NotHealthy::TimedOut(missing) => {
+                let (lacks, next_step) = match &failure.last {
+                    Some(snapshot) => lacking(snapshot, missing),
+                    None => (
+                        NO_RESPONSE.to_owned(),
+                        "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
+                    ),
+                };
+                timed_out(manager, waited, &lacks, next_step)
+            }
+            NotHealthy::Stopped { start } => stopped(manager, waited, failure.last.as_ref(), *start),
+            NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
+        }
+    }
+
+    /// Adds the sentence about the others, and the lines of the log.
+    fn complete(&self, failure: &Failure<NotHealthy>, explained: &mut Problem) {
+        append(&mut explained.happened, self.others);
+        if !matches!(failure.reason, Reason::Unreached { .. }) {
+            append_log(&mut explained.happened, failure.last.as_ref());
+        }
+    }
+}
+
+/// What is missing of a wrapper without a response.
+pub(super) const NO_RESPONSE: &str = "the wrapper did not respond.";
+
+fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Option<Start>) -> Problem {
     let waited = human(waited);
-    let (happened, next_step) = match (start, drained(last)) {
+    let (happened, next_step) = match (start, last.and_then(drained)) {
         (None, Some(drained)) => {
             (format!("{drained}, and it was not started again within {waited}."), START_IF_STOPPED)
         }
         (start, _) => (
             format!(
                 "the runner process has exited and was not restarted within {waited}. {}",
-                reason_given(&last.report.failure_reason)
+                reason_given(last)
             ),
             match start {
                 None => {
@@ -157,16 +186,6 @@ pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Problem {
         ),
         "Create an autoscaling group for each runner manager, and replace it together with the runner manager. If the instances are isolated \
          in another way, set `allow_shared_worker_group = true` on each health check that has one of them.",
-    )
-}
-
-/// An attribute of the runner manager became known at apply, and is invalid.
-pub(crate) fn invalid_manager(key: &str, problem: impl Display) -> Problem {
-    Problem::new(
-        Code::InvalidConfig,
-        "Invalid runner manager",
-        format!("Runner manager {key:?} is invalid: {problem}."),
-        "Correct the attribute in the configuration.",
     )
 }
 
@@ -334,7 +353,8 @@ fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
     (format!("{lacks}. {}", last_seen(Some(snapshot))), next_step)
 }
 
-pub(super) fn reason_given(reason: &str) -> String {
+pub(super) fn reason_given(last: Option<&Snapshot>) -> String {
+    let reason = last.map_or("", |last| last.report.failure_reason.as_str());
     if reason.is_empty() {
         "The wrapper reported no reason.".to_owned()
     } else {
@@ -342,18 +362,9 @@ pub(super) fn reason_given(reason: &str) -> String {
     }
 }
 
-/// Adds these log lines as a separate paragraph.
-fn append_log(text: &mut String, failure: &NotHealthy) {
-    let reason = match failure {
-        NotHealthy::Stopped { last, .. } => &last.report.failure_reason,
-        NotHealthy::TimedOut { last: Some(snapshot), .. }
-        | NotHealthy::Interrupted { last: Some(snapshot), .. } => &snapshot.report.failure_reason,
-        NotHealthy::TimedOut { last: None, .. }
-        | NotHealthy::Interrupted { last: None, .. }
-        | NotHealthy::Connect { .. }
-        | NotHealthy::NotVerifiable { .. } => return,
-    };
-    if let Some((_, log)) = reason.split_once('\n') {
+/// Adds the log lines of the runner, which a wrapper may have added to its reason, as a separate paragraph.
+fn append_log(text: &mut String, last: Option<&Snapshot>) {
+    if let Some((_, log)) = last.and_then(|last| last.report.failure_reason.split_once('\n')) {
         text.push_str("\n\n");
         text.push_str(log.trim_end());
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use grit_ssh::{Route, TransportError};
 
 use crate::{
-    assume_terminated,
     client::{RunnerStatus, Snapshot},
     duration::human,
+    run::assumed,
 };
 
 /// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.
@@ -71,7 +71,7 @@ pub(super) fn host_is_gone(id: &str) -> String {
 
 /// The command that treats one instance as terminated, as a paragraph.
 pub(super) fn assume_terminated_line(id: &str) -> String {
-    own_line(&assume_terminated::command(id))
+    own_line(&assumed::command(id))
 }
 
 /// Text that the user copies, as a separate paragraph. Terraform breaks long lines, unless they begin with a space.

@@ -1,16 +1,22 @@
 //! Texts for the plan check that prevents drains by accident.
 
-use grit_plugin::Problem;
+use grit_plugin::{Problem, schema::AttributePath};
 
-use super::code::Code;
-use crate::{
-    assume_terminated,
-    plan_guard::{Conflict, InvalidSwitch, VARIABLE},
-    shared_runners::SharedBy,
-};
+use super::{code::Code, shutdown};
+use crate::run::{Conflict, InvalidSwitch, PLAN_GUARD, Refusal, SharedBy, assumed};
 
-/// Explains why a plan is refused, for what it does to the drain resources of `instance`.
-pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
+/// Explains why a plan is refused.
+pub(crate) fn refused(refusal: &Refusal) -> Problem {
+    let (explained, attribute) = match refusal {
+        Refusal::Conflict { instance, conflict } => (self::conflict(instance, *conflict), "instance_id"),
+        Refusal::SharedRunner(shared) => (shared_runner(shared), "runner_manager"),
+        Refusal::Kept { name, by } => (shutdown::manager_is_kept(name, *by), "runner_manager"),
+    };
+    explained.at(AttributePath::new(attribute))
+}
+
+/// What a plan does to the drain resources of `instance`.
+fn conflict(instance: &str, conflict: Conflict) -> Problem {
     match conflict {
         Conflict::Superseded => Problem::new(
             Code::Refused,
@@ -25,7 +31,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
                  run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. `terraform destroy` plans the \
                  configuration first: run it with the values of the last apply. If two drain resources have the same instance: remove one, \
                  or correct its `instance_id`. To drain this runner on purpose, remove its drain resource together \
-                 with its instance, or run once with {VARIABLE}=off."
+                 with its instance, or run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::Shared => Problem::new(
@@ -39,7 +45,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
                 "Run `terraform state rm` on the wrong drain resource: this removes it from the state without a drain. If the resource is \
                  still in the configuration, correct its `instance_id`; the next apply creates it again. `terraform destroy` plans the \
                  configuration first: run it with the values of the last apply. To drain this runner on purpose, run once with \
-                 {VARIABLE}=off."
+                 {PLAN_GUARD}=off."
             ),
         ),
         Conflict::SameAddress => Problem::new(
@@ -51,7 +57,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
             ),
             format!(
                 "If the instance of the destroyed drain resource does not exist any more: run `terraform state rm` on this drain resource, which \
-                 drains nothing. If both instances exist, correct the addresses. To drain this runner on purpose, run once with {VARIABLE}=off."
+                 drains nothing. If both instances exist, correct the addresses. To drain this runner on purpose, run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::Twice => Problem::new(
@@ -67,7 +73,7 @@ pub(crate) fn conflict(instance: &str, conflict: Conflict) -> Problem {
 }
 
 /// Explains why a plan with two drain resources of one runner manager is refused.
-pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
+fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
     Problem::new(
         Code::Refused,
         "Two drain resources with one runner manager",
@@ -80,8 +86,8 @@ pub(crate) fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem 
             "Correct `runner_manager` of the wrong drain resource: often it has the key or the index of another instance. If this plan \
              destroys the drain resources, apply the correction first. If one of the instances does not exist any more, run \
              `terraform state rm` on its drain resource, which drains nothing, or destroy it with {}=<instance_id>. To skip this \
-             check, run once with {VARIABLE}=off.",
-            assume_terminated::VARIABLE
+             check, run once with {PLAN_GUARD}=off.",
+            assumed::VARIABLE
         ),
     )
 }
@@ -101,7 +107,7 @@ pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy)
             "Do not only repeat the command: it would find the exited runner, and succeed. First drain the runner of instance \
              {instance:?} with `grit-wrapper drain --wait` on its host, or correct the address in `runner_manager` and apply. Only if \
              instance {instance:?} does not exist any more, set {}={instance}.",
-            assume_terminated::VARIABLE
+            assumed::VARIABLE
         ),
     )
 }
@@ -112,9 +118,9 @@ pub(crate) fn check_disabled() -> Problem {
         Code::Notice,
         "Check for accidental drains is disabled",
         format!(
-            "{VARIABLE}=off: this run does not refuse plans that would drain a runner whose instance is kept."
+            "{PLAN_GUARD}=off: this run does not refuse plans that would drain a runner whose instance is kept."
         ),
-        format!("Unset {VARIABLE} before the next run."),
+        format!("Unset {PLAN_GUARD} before the next run."),
     )
 }
 
@@ -123,7 +129,7 @@ pub(crate) fn invalid_switch(invalid: &InvalidSwitch) -> Problem {
         Code::InvalidConfig,
         "Environment variable has an invalid value",
         format!("{invalid}."),
-        format!("Unset {VARIABLE}. `off` allows plans that would drain a runner whose instance is kept."),
+        format!("Unset {PLAN_GUARD}. `off` allows plans that would drain a runner whose instance is kept."),
     )
 }
 

@@ -4,7 +4,10 @@ use std::{fmt::Write as _, io, time::Duration};
 
 use grit_plugin::Problem;
 
-use crate::client::ClientError;
+use crate::{
+    client::{ClientError, Snapshot},
+    fleet::{Failure, Reason, Requested},
+};
 use grit_ssh::{Cause, Phase, TransportError};
 
 /// Nothing listens there.
@@ -20,6 +23,16 @@ pub(crate) fn mute() -> ClientError {
         limit: Duration::from_secs(10),
         route: Box::new(crate::client::example_route()),
     }
+}
+
+/// A failure after this time, with this last status.
+pub(crate) fn failed<P>(
+    waited: Duration,
+    requested: Requested,
+    last: Option<Snapshot>,
+    reason: Reason<P>,
+) -> Failure<P> {
+    Failure { waited, requested, last, reason }
 }
 
 /// All diagnostics as one text, for a snapshot.

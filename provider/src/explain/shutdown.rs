@@ -3,13 +3,13 @@
 use grit_plugin::Problem;
 
 use super::code::Code;
-use crate::plan_overlap::KeptBy;
+use crate::run::Keeper;
 
 /// Explains why the runner manager `name` is not shut down: the same configuration keeps it.
-pub(crate) fn manager_is_kept(name: &str, by: KeptBy) -> Problem {
+pub(crate) fn manager_is_kept(name: &str, by: Keeper) -> Problem {
     let keeper = match by {
-        KeptBy::Drain => "grit_runner_drain",
-        KeptBy::Health => "grit_runner_health",
+        Keeper::Drain => "grit_runner_drain",
+        Keeper::Health => "grit_runner_health",
     };
     Problem::new(
         Code::Refused,
@@ -53,8 +53,8 @@ mod tests {
     #[test]
     fn shutdown_texts_match_snapshot() {
         insta::assert_snapshot!(all(vec![
-            manager_is_kept("m1", KeptBy::Drain),
-            manager_is_kept("m1", KeptBy::Health),
+            manager_is_kept("m1", Keeper::Drain),
+            manager_is_kept("m1", Keeper::Health),
             planned_forceful(&["m1", "m2"]),
         ]));
     }

@@ -3,7 +3,7 @@
 use grit_plugin::Problem;
 
 use super::code::Code;
-use crate::ending_drains::PARALLELISM;
+use crate::run::PARALLELISM;
 
 /// Warns at plan that drains wait for each other. `is_destroy`: the plan destroys a health check, so it cannot start them.
 pub(crate) fn drains_wait(is_destroy: bool) -> Problem {

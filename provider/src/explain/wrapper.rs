@@ -12,9 +12,6 @@ use super::{
 };
 use crate::duration::human;
 
-/// For evidence from a TCP port, which any user of the host can bind.
-pub(crate) const UNVERIFIED_PEER: &str = "over TCP, peer not verified by the kernel";
-
 const SET_ADDRESS: &str = "Set `wrapper_address` to the address that the wrapper listens on.";
 
 pub(super) fn not_a_wrapper(error: &TransportError) -> Problem {

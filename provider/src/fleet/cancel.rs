@@ -6,13 +6,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    failure::{Failure, Requested},
     retry::Retry,
     wait::{self, Operation, WaitState},
 };
-use crate::{
-    client::{ClientError, RunnerStatus, Snapshot, Wrapper},
-    log_key as key,
-};
+use crate::client::{ClientError, RunnerStatus, Snapshot, Wrapper};
 
 /// What is cancelled, and for how long it is tried.
 #[derive(Debug, Clone)]
@@ -36,29 +34,14 @@ pub(crate) enum Cancelled {
 /// Why the drain was not cancelled.
 #[derive(Debug)]
 pub(crate) enum NotCancelled {
-    /// The wrapper was unreachable, or refused: SIGQUIT was sent, or the drain has another id.
-    Connect {
-        attempts: u32,
-        waited: Duration,
-        error: ClientError,
-    },
-    TimedOut {
-        waited: Duration,
-    },
-    /// `requested`: the request was sent, and the drain may be cancelled.
-    Interrupted {
-        waited: Duration,
-        requested: bool,
-    },
+    TimedOut,
     /// The runner has exited.
-    Exited {
-        reason: String,
-    },
+    Exited,
     /// Upstream's wrapper does not support it.
     NotSupported,
 }
 
-pub(crate) type Outcome = Result<Cancelled, NotCancelled>;
+pub(crate) type Outcome = Result<Cancelled, Failure<NotCancelled>>;
 
 /// Cancels the drain in progress, if there is one. The future can be dropped at any time.
 pub(crate) async fn run<W: Wrapper>(
@@ -68,68 +51,61 @@ pub(crate) async fn run<W: Wrapper>(
     stop: &CancellationToken,
 ) -> Outcome {
     let state = WaitState::new(manager, policy.start, policy.timeout);
-    let cancel = Cancel { wrapper: wrapper.until(state.deadline), policy, requested: false };
+    let cancel = Cancel { wrapper: wrapper.until(state.deadline), policy, requested: Requested::No };
     wait::run(cancel, state, wrapper, &policy.retry, stop).await
 }
 
 struct Cancel<'a, W> {
     wrapper: W,
     policy: &'a CancelPolicy,
-    requested: bool,
+    requested: Requested,
 }
 
 impl<W: Wrapper> Operation for Cancel<'_, W> {
-    type Outcome = Outcome;
+    type Success = Cancelled;
+    type Problem = NotCancelled;
 
-    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
+    async fn step(
+        &mut self,
+        state: &mut WaitState<'_>,
+    ) -> Result<Option<Result<Cancelled, NotCancelled>>, ClientError> {
         let snapshot = self.wrapper.read_status().await?;
         state.last = Some(snapshot.clone());
         if snapshot.report.status == RunnerStatus::Stopped {
-            let reason = snapshot.report.failure_reason;
-            return Ok(Some(Err(NotCancelled::Exited { reason })));
+            return Ok(Some(Err(NotCancelled::Exited)));
         }
         if !is_draining(&snapshot) {
             // A cancelled drain leads here, too, if the response to the request was lost.
-            let cancelled = if self.requested { Cancelled::Done } else { Cancelled::NotDraining };
-            return Ok(Some(Ok(cancelled)));
+            let was_requested = self.requested != Requested::No;
+            return Ok(Some(Ok(if was_requested { Cancelled::Done } else { Cancelled::NotDraining })));
         }
         // Before the call, which can be dropped.
-        self.requested = true;
+        self.requested = Requested::Perhaps;
         match self.wrapper.cancel(&self.policy.id).await {
             Ok(Some(_)) => {
-                tracing::info!({ key::MANAGER } = state.manager, "drain cancelled");
+                tracing::info!(manager = state.manager, "drain cancelled");
                 Ok(Some(Ok(Cancelled::Done)))
             }
             Ok(None) => Ok(Some(Err(NotCancelled::NotSupported))),
             Err(error) => {
-                self.requested = error.may_have_arrived();
+                if !error.may_have_arrived() {
+                    self.requested = Requested::No;
+                }
                 Err(error)
             }
         }
     }
 
-    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
-        if error.retryable() && !self.policy.retry.exhausted(state.failures) {
-            return Ok(error);
-        }
-        let waited = state.start.elapsed();
-        Err(Err(NotCancelled::Connect { attempts: state.failures, waited, error }))
+    fn requested(&self) -> Requested {
+        self.requested
     }
 
-    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
-        let waited = state.start.elapsed();
-        Some(Err(match state.lost.take() {
-            Some(error) => NotCancelled::Connect { attempts: state.failures, waited, error },
-            None => NotCancelled::TimedOut { waited },
-        }))
-    }
-
-    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
-        Err(NotCancelled::Interrupted { waited: state.start.elapsed(), requested: self.requested })
+    fn timed_out(&mut self) -> NotCancelled {
+        NotCancelled::TimedOut
     }
 
     fn log_progress(&self, state: &WaitState<'_>) {
-        tracing::info!({ key::MANAGER } = state.manager, "waiting for the wrapper to cancel the drain");
+        tracing::info!(manager = state.manager, "waiting for the wrapper to cancel the drain");
     }
 }
 
@@ -141,7 +117,10 @@ fn is_draining(snapshot: &Snapshot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry};
+    use crate::fleet::{
+        failure::Reason,
+        test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
+    };
 
     async fn cancel<S: Into<Snapshot>>(
         script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync,
@@ -174,21 +153,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn exited_runner_cannot_be_cancelled() {
-        let outcome = cancel(|_| Ok(RunnerStatus::Stopped), &token()).await;
-        assert!(matches!(outcome, Err(NotCancelled::Exited { .. })), "{outcome:?}");
+        let failure = cancel(|_| Ok(RunnerStatus::Stopped), &token()).await.unwrap_err();
+        assert!(matches!(failure.reason, Reason::Problem(NotCancelled::Exited)), "{failure:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn unreachable_wrapper_fails_after_all_attempts() {
-        let outcome = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &token()).await;
-        assert!(matches!(outcome, Err(NotCancelled::Connect { attempts: 3, .. })), "{outcome:?}");
+        let failure = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &token()).await.unwrap_err();
+        assert!(matches!(failure.reason, Reason::Unreached { attempts: 3, .. }), "{failure:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn stop_interrupts_the_retries() {
         let stop = token();
         stop.cancel();
-        let outcome = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &stop).await;
-        assert!(matches!(outcome, Err(NotCancelled::Interrupted { requested: false, .. })), "{outcome:?}");
+        let failure = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &stop).await.unwrap_err();
+        assert!(matches!(failure.reason, Reason::Interrupted), "{failure:?}");
+        assert_eq!(failure.requested, Requested::No);
     }
 }

@@ -12,17 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use self::process::{DrainingProcess, Replaced};
 use super::{
+    failure::Failure,
     peers::PeerCheck,
+    retry::Retry,
     wait::{self, Operation, WaitState},
 };
 use crate::{
     client::{ClientError, DrainRequest, RunnerStatus, Snapshot, Wrapper},
     duration::human,
-    log_key as key,
 };
 
-pub use super::receipt::OnLostJobs;
-pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, Requested, StartedBy};
+pub use super::{failure::Requested, receipt::OnLostJobs};
+pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable, Until};
 
 /// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. By default, GitLab Runner's `shutdown_timeout` is
@@ -38,7 +39,9 @@ const MAX_CLEANUP: Duration = Duration::from_secs(24 * 3600);
 /// The minimum interval of repeated requests.
 const REQUEST_AGAIN: Duration = Duration::from_secs(5);
 
-pub type Outcome = Result<Drained, NotDrained>;
+pub type Outcome = Result<Drained, Failure<NotDrained>>;
+
+type Step = Option<Result<Drained, NotDrained>>;
 
 /// Requests the shutdown unless it is in progress, and waits until the wrapper reports `stopped`, or for less (see [`Until`]).
 ///
@@ -100,16 +103,17 @@ struct Drain<'a, W, A> {
 }
 
 impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
-    type Outcome = Outcome;
+    type Success = Drained;
+    type Problem = NotDrained;
 
-    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
+    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Step, ClientError> {
         let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
         Self::received(&snapshot, state);
         match self.process.follow(&snapshot) {
             None => {}
             Some(Replaced::ByRestart) => self.asked = None,
             Some(Replaced::Unexplained(pid)) => {
-                return Ok(Some(Err(NotDrained::Replaced { pid, requested: self.requested })));
+                return Ok(Some(Err(NotDrained::Replaced { pid })));
             }
         }
         match snapshot.report.status {
@@ -134,8 +138,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                     if !self.admitted
                         && let Err(peers) = self.peer_check.check(state.deadline).await
                     {
-                        let requested = self.requested;
-                        return Ok(Some(Err(NotDrained::TooFewPeers { peers, requested })));
+                        return Ok(Some(Err(NotDrained::TooFewPeers(peers))));
                     }
                     self.started_by = StartedBy::Here;
                     snapshot = self.request(state).await?;
@@ -166,60 +169,43 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }
 
-    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
-        let retry = &self.policy.retry;
-        let is_final = !error.retryable();
-        if self.requested != Requested::No && !is_final {
-            return Ok(error);
-        }
-        let gone = self.failures_of_terminated(state, &error);
-        let failures = if gone > 0 { gone } else { state.failures };
-        if !is_final && !retry.exhausted(failures) {
-            return Ok(error);
-        }
-        Err(if gone > 0 { Ok(self.assumed(gone, error)) } else { Err(self.unreached(state, error)) })
+    fn requested(&self) -> Requested {
+        self.requested
     }
 
-    /// Treats a host as terminated if a setting allows it, or requests a forceful shutdown, once, if the policy requires it. Otherwise
-    /// the drain has failed.
-    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
-        if let Some(error) = &state.lost {
-            let gone = self.failures_of_terminated(state, error);
-            if gone > 0 && gone >= state.failures {
-                return Some(Ok(self.assumed(gone, error.clone())));
-            }
-        }
-        // Jobs that had no graceful part are not aborted: the runner may not know of any request.
+    fn retries(&self, state: &WaitState<'_>, error: &ClientError, retry: &Retry) -> bool {
+        let failures = match self.failures_of_terminated(state, error) {
+            0 => state.failures,
+            gone => gone,
+        };
+        error.retryable() && (self.requested != Requested::No || !retry.exhausted(failures))
+    }
+
+    /// A host counts as terminated if a setting allows it. At the deadline, all of its last attempts must show it.
+    fn unreached(&self, state: &WaitState<'_>, error: &ClientError, expired: bool) -> Option<Drained> {
+        let attempts = self.failures_of_terminated(state, error);
+        let counts = attempts > 0 && !(expired && attempts < state.failures);
+        let waited = self.policy.start.elapsed();
+        counts.then(|| Drained::AssumedTerminated { attempts, waited, error: error.clone() })
+    }
+
+    /// Requests a forceful shutdown, once, if the policy requires it. Jobs that had no graceful part are not aborted: the runner may not know of
+    /// any request.
+    fn goes_on(&mut self, state: &mut WaitState<'_>) -> bool {
         let may_force = self.policy.on_timeout == OnTimeout::Force && self.requested != Requested::No;
-        if may_force && !self.forced && self.want == Mode::Graceful {
-            tracing::warn!(
-                { key::MANAGER } = state.manager,
-                "not drained in time; requesting a forceful shutdown"
-            );
-            self.forced = true;
-            self.want = Mode::Forceful;
-            self.asked = None;
-            state.deadline = Instant::now() + FORCE_LIMIT;
-            return None;
+        if !may_force || self.forced || self.want == Mode::Forceful {
+            return false;
         }
-        Some(Err(match state.lost.take() {
-            Some(error) => self.unreached(state, error),
-            None => NotDrained::TimedOut {
-                waited: self.policy.start.elapsed(),
-                requested: self.requested,
-                mode: self.policy.mode,
-                forced: self.forced,
-                last: state.last.take(),
-            },
-        }))
+        tracing::warn!(manager = state.manager, "not drained in time; requesting a forceful shutdown");
+        self.forced = true;
+        self.want = Mode::Forceful;
+        self.asked = None;
+        state.deadline = Instant::now() + FORCE_LIMIT;
+        true
     }
 
-    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
-        Err(NotDrained::Interrupted {
-            waited: self.policy.start.elapsed(),
-            requested: self.requested,
-            last: state.last.take(),
-        })
+    fn timed_out(&mut self) -> NotDrained {
+        NotDrained::TimedOut { forceful: self.want == Mode::Forceful }
     }
 
     fn log_progress(&self, state: &WaitState<'_>) {
@@ -227,8 +213,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         match &state.lost {
             Some(error) => {
                 tracing::info!(
-                    { key::MANAGER } = manager,
-                    { key::WAITED } = waited,
+                    manager = manager,
+                    waited = waited,
                     "waiting for the runner to exit; wrapper unreachable: {error}"
                 );
             }
@@ -237,10 +223,10 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 let problems = state.last.as_ref().and_then(Snapshot::shutdown_problems);
                 let wait = state.last.as_ref().and_then(Snapshot::signal_waits_for);
                 tracing::info!(
-                    { key::MANAGER } = manager,
-                    { key::WAITED } = waited,
-                    { key::LEFT } = left,
-                    { key::PROBLEMS } = problems,
+                    manager = manager,
+                    waited = waited,
+                    left = left,
+                    problems = problems,
                     "{}",
                     wait.unwrap_or("waiting for the runner to finish its jobs and exit")
                 );
@@ -264,7 +250,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = self.started_by == StartedBy::Joined;
-                tracing::info!({ key::MANAGER } = state.manager, { key::FORCEFUL } = forceful, { key::JOINED } = joined, { key::STATUS } = %snapshot.report.status, "shutdown requested");
+                tracing::info!(manager = state.manager, forceful = forceful, joined = joined, status = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
                 Self::received(&snapshot, state);
@@ -330,7 +316,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
             Ok(after) => {
                 tracing::info!(
-                    { key::MANAGER } = manager,
+                    manager = manager,
                     "runner was already stopped; drain recorded by its wrapper"
                 );
                 // Another runner may have been started in between.
@@ -344,7 +330,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             Err(error) if error.retryable() => Err(error),
             Err(error) => {
                 tracing::warn!(
-                    { key::MANAGER } = manager,
+                    manager = manager,
                     "runner was already stopped; its wrapper did not record the drain: {error}"
                 );
                 self.recording_refused = true;
@@ -366,24 +352,11 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         }
     }
 
-    fn assumed(&self, attempts: u32, error: ClientError) -> Drained {
-        Drained::AssumedTerminated { attempts, waited: self.policy.start.elapsed(), error }
-    }
-
-    fn unreached(&self, state: &WaitState<'_>, error: ClientError) -> NotDrained {
-        NotDrained::Connect {
-            attempts: state.failures,
-            waited: self.policy.start.elapsed(),
-            requested: self.requested,
-            error,
-        }
-    }
-
     fn received(snapshot: &Snapshot, state: &mut WaitState<'_>) {
         if state.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
             let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
             let drained_by = drain.map(|drain| drain.id.as_str());
-            tracing::info!({ key::MANAGER } = state.manager, { key::STATUS } = %snapshot.report.status, { key::DRAINED_BY } = drained_by, "runner status changed");
+            tracing::info!(manager = state.manager, status = %snapshot.report.status, drained_by = drained_by, "runner status changed");
         }
         state.last = Some(snapshot.clone());
     }

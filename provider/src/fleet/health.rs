@@ -6,13 +6,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    failure::{Failure, Requested},
     retry::Retry,
     wait::{self, Operation, WaitState},
 };
 use crate::{
     client::{ClientError, Level, RunnerEvidence, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
-    log_key as key,
 };
 
 /// `stopped` can be a restart in progress for this time. After that the wait fails early: the wrapper does not restart its runner.
@@ -54,33 +54,12 @@ pub(crate) struct Healthy {
 /// Why a runner manager is not healthy.
 #[derive(Debug)]
 pub(crate) enum NotHealthy {
-    /// The wrapper is unreachable: all attempts failed, the deadline passed, or the error is permanent.
-    Connect {
-        attempts: u32,
-        waited: Duration,
-        error: ClientError,
-    },
-    /// The runner was not healthy for long enough until the deadline, or GitLab rejects its token. `missing`: the last unmet condition.
-    TimedOut {
-        waited: Duration,
-        last: Option<Snapshot>,
-        missing: Missing,
-    },
+    /// The runner was not healthy for long enough until the deadline, or GitLab rejects its token. With the last unmet condition.
+    TimedOut(Missing),
     /// The runner has exited, and was not restarted.
-    Stopped {
-        waited: Duration,
-        last: Snapshot,
-        start: Option<Start>,
-    },
+    Stopped { start: Option<Start> },
     /// Upstream's wrapper cannot check the required condition.
-    NotVerifiable {
-        wanted: &'static str,
-    },
-    Interrupted {
-        waited: Duration,
-        last: Option<Snapshot>,
-        start_requested: bool,
-    },
+    NotVerifiable { wanted: &'static str },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +95,9 @@ impl Missing {
     }
 }
 
-pub(crate) type Outcome = Result<Healthy, NotHealthy>;
+pub(crate) type Outcome = Result<Healthy, Failure<NotHealthy>>;
+
+type Checked = Result<Healthy, NotHealthy>;
 
 /// Waits until the runner is healthy for `stable_for` without interruption.
 ///
@@ -135,7 +116,7 @@ pub(crate) async fn wait<W: Wrapper>(
         missing: Missing::Running,
         healthy_since: None,
         stopped_since: None,
-        start_requested: false,
+        requested: Requested::No,
         started: None,
     };
     wait::run(operation, state, wrapper, &policy.retry, stop).await
@@ -147,60 +128,29 @@ struct HealthWait<'a, W> {
     missing: Missing,
     healthy_since: Option<Instant>,
     stopped_since: Option<Instant>,
-    /// A start was requested, or may have been: the response may be lost.
-    start_requested: bool,
+    /// Whether a start was requested: the response may be lost.
+    requested: Requested,
     started: Option<Start>,
 }
 
 impl<W: Wrapper> Operation for HealthWait<'_, W> {
-    type Outcome = Outcome;
+    type Success = Healthy;
+    type Problem = NotHealthy;
 
-    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Outcome>, ClientError> {
-        let snapshot = self.wrapper.read_status().await?;
-        if snapshot.report.status == RunnerStatus::Stopped
-            && self.policy.start_if_stopped
-            && self.started.is_none()
-        {
-            // Before the call, which may be dropped.
-            self.start_requested = true;
-            match self.wrapper.start().await {
-                Ok(started) => {
-                    self.start_requested = started == Start::Requested;
-                    self.started = Some(started);
-                }
-                Err(error) => {
-                    self.start_requested = error.may_have_arrived();
-                    return Err(error);
-                }
-            }
-            tracing::info!({ key::MANAGER } = state.manager, { key::OUTCOME } = ?self.started, "start of the runner requested");
+    async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Option<Checked>, ClientError> {
+        let checked = self.check(state).await;
+        if checked.is_err() {
+            self.healthy_since = None;
         }
-        Ok(self.evaluate(snapshot, state))
+        checked
     }
 
-    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Outcome> {
-        self.healthy_since = None;
-        if error.retryable() && !self.policy.retry.exhausted(state.failures) {
-            return Ok(error);
-        }
-        let waited = self.policy.start.elapsed();
-        Err(Err(NotHealthy::Connect { attempts: state.failures, waited, error }))
+    fn requested(&self) -> Requested {
+        self.requested
     }
 
-    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Outcome> {
-        let waited = self.policy.start.elapsed();
-        Some(Err(match state.lost.take() {
-            Some(error) => NotHealthy::Connect { attempts: state.failures, waited, error },
-            None => NotHealthy::TimedOut { waited, last: state.last.take(), missing: self.missing.clone() },
-        }))
-    }
-
-    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Outcome {
-        Err(NotHealthy::Interrupted {
-            waited: self.policy.start.elapsed(),
-            last: state.last.take(),
-            start_requested: self.start_requested,
-        })
+    fn timed_out(&mut self) -> NotHealthy {
+        NotHealthy::TimedOut(self.missing.clone())
     }
 
     /// At most until the runner was healthy for `stable_for`.
@@ -219,20 +169,20 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
         match (&state.lost, &state.last) {
             (Some(error), _) => {
                 tracing::info!(
-                    { key::MANAGER } = manager,
-                    { key::WAITED } = waited,
+                    manager = manager,
+                    waited = waited,
                     "waiting for a healthy runner; wrapper unreachable: {error}"
                 );
             }
             (None, Some(last)) => {
                 let (status, missing) = (last.report.status, &self.missing);
                 let progress = missing.progress();
-                tracing::info!({ key::MANAGER } = manager, { key::WAITED } = waited, { key::STATUS } = %status, { key::PROGRESS } = progress, { key::MISSING } = ?missing, "waiting for a healthy runner");
+                tracing::info!(manager = manager, waited = waited, status = %status, progress = progress, missing = ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
                 tracing::info!(
-                    { key::MANAGER } = manager,
-                    { key::WAITED } = waited,
+                    manager = manager,
+                    waited = waited,
                     "waiting for the first response of the wrapper"
                 );
             }
@@ -240,31 +190,57 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
     }
 }
 
-impl<W> HealthWait<'_, W> {
-    /// Evaluates a status. Returns the outcome if it ends the wait.
-    fn evaluate(&mut self, snapshot: Snapshot, state: &mut WaitState<'_>) -> Option<Outcome> {
+impl<W: Wrapper> HealthWait<'_, W> {
+    /// Reads the status, and starts a runner that has exited if the policy says so.
+    async fn check(&mut self, state: &mut WaitState<'_>) -> Result<Option<Checked>, ClientError> {
+        let snapshot = self.wrapper.read_status().await?;
+        if snapshot.report.status == RunnerStatus::Stopped
+            && self.policy.start_if_stopped
+            && self.started.is_none()
+        {
+            // Before the call, which may be dropped.
+            self.requested = Requested::Perhaps;
+            match self.wrapper.start().await {
+                Ok(started) => {
+                    let accepted = started == Start::Requested;
+                    self.requested = if accepted { Requested::Accepted } else { Requested::No };
+                    self.started = Some(started);
+                }
+                Err(error) => {
+                    if !error.may_have_arrived() {
+                        self.requested = Requested::No;
+                    }
+                    return Err(error);
+                }
+            }
+            tracing::info!(manager = state.manager, outcome = ?self.started, "start of the runner requested");
+        }
+        Ok(self.evaluate(snapshot, state))
+    }
+
+    /// Evaluates a status. Returns the result if it ends the wait.
+    fn evaluate(&mut self, snapshot: Snapshot, state: &mut WaitState<'_>) -> Option<Checked> {
         Self::log_change(&snapshot, state);
         let now = Instant::now();
-        let waited = now - self.policy.start;
-        if snapshot.report.status == RunnerStatus::Stopped {
+        let last = state.last.insert(snapshot);
+        if last.report.status == RunnerStatus::Stopped {
             let since = *self.stopped_since.get_or_insert(now);
             if now - since >= STOPPED_GRACE {
-                return Some(Err(NotHealthy::Stopped { waited, last: snapshot, start: self.started }));
+                return Some(Err(NotHealthy::Stopped { start: self.started }));
             }
         } else {
             self.stopped_since = None;
         }
-        let missing = match missing(&snapshot, self.policy) {
+        let missing = match missing(last, self.policy) {
             Ok(missing) => missing,
             Err(wanted) => return Some(Err(NotHealthy::NotVerifiable { wanted })),
         };
-        state.last = Some(snapshot.clone());
         if let Some(missing) = missing {
             // More time does not change the token.
             let is_rejected = matches!(missing, Missing::Level { wanted, .. } if wanted >= Level::Polling)
-                && snapshot.detail.as_deref().is_some_and(|detail| detail.evidence.rejected_sections > 0);
+                && last.detail.as_deref().is_some_and(|detail| detail.evidence.rejected_sections > 0);
             if is_rejected {
-                return Some(Err(NotHealthy::TimedOut { waited, last: Some(snapshot), missing }));
+                return Some(Err(NotHealthy::TimedOut(missing)));
             }
             self.missing = missing;
             self.healthy_since = None;
@@ -272,7 +248,8 @@ impl<W> HealthWait<'_, W> {
         }
         self.missing = Missing::Time;
         let since = *self.healthy_since.get_or_insert(now);
-        (now - since >= self.policy.stable_for).then_some(Ok(Healthy { waited, snapshot }))
+        let waited = now - self.policy.start;
+        (now - since >= self.policy.stable_for).then(|| Ok(Healthy { waited, snapshot: last.clone() }))
     }
 
     fn log_change(snapshot: &Snapshot, state: &WaitState<'_>) {
@@ -280,7 +257,7 @@ impl<W> HealthWait<'_, W> {
         let last = state.last.as_ref();
         if last.is_none_or(|last| last.report != snapshot.report || level(last) != level(snapshot)) {
             let level = level(snapshot).map(Level::as_str);
-            tracing::info!({ key::MANAGER } = state.manager, { key::STATUS } = %snapshot.report.status, { key::LEVEL } = level, "runner status changed");
+            tracing::info!(manager = state.manager, status = %snapshot.report.status, level = level, "runner status changed");
         }
     }
 }

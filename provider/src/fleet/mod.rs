@@ -8,7 +8,10 @@
 
 pub(crate) mod cancel;
 pub mod drain;
+pub(crate) mod draining;
+mod failure;
 pub(crate) mod health;
+mod over;
 mod peers;
 pub(crate) mod receipt;
 mod retry;
@@ -17,7 +20,8 @@ mod wait;
 #[cfg(test)]
 mod test_wrapper;
 
+pub(crate) use failure::{Failure, Reason, Requested};
+pub(crate) use over::{Managers, Outcomes, Unread, for_each, over, read_all};
 pub use peers::WithoutPeers;
-pub(crate) use peers::{Drains, PEER_ATTEMPTS, PEER_LIMIT, Peer, PeerProblem, TooFewPeers, WithPeers};
+pub(crate) use peers::{PEER_ATTEMPTS, PEER_LIMIT, PeerProblem, TooFewPeers};
 pub use retry::Retry;
-pub(crate) use wait::{Outcomes, for_each};

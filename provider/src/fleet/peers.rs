@@ -7,90 +7,24 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
-    sync::Arc,
     time::Duration,
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::retry::Retry;
-use crate::client::{ClientError, RunnerStatus, Wrapper};
-use parking_lot::Mutex;
+use crate::{
+    client::{ClientError, RunnerStatus, Wrapper},
+    manager::{InvalidManager, WrapperIdentity},
+    run::{DrainUnderWay, Run},
+};
 
 /// The time limit for one peer, including retries.
 pub(crate) const PEER_LIMIT: Duration = Duration::from_secs(30);
 /// The default number of attempts for one peer.
 pub(crate) const PEER_ATTEMPTS: u32 = 3;
-
-/// The drains of one process.
-#[derive(Debug, Default)]
-pub struct Drains {
-    /// The number of drains of each runner manager, by its identity.
-    under_way: Arc<Mutex<BTreeMap<String, usize>>>,
-}
-
-impl Drains {
-    /// A new run starts: the drains of the previous one do not count any more.
-    pub fn reset(&self) {
-        self.under_way.lock().clear();
-    }
-
-    /// This process starts to drain the runner manager.
-    pub fn begin(&self, manager: &str) -> DrainInProgress {
-        self.add(manager, &mut self.under_way.lock())
-    }
-
-    /// As [`Self::begin`], if this process drains at most as many of these peers that `min_healthy` remain.
-    fn begin_beside(&self, manager: &str, peers: &[&str], min_healthy: usize) -> Option<DrainInProgress> {
-        let mut under_way = self.under_way.lock();
-        let left = peers.iter().filter(|peer| !under_way.contains_key(**peer)).count();
-        (left >= min_healthy).then(|| self.add(manager, &mut under_way))
-    }
-
-    fn add(&self, manager: &str, under_way: &mut BTreeMap<String, usize>) -> DrainInProgress {
-        *under_way.entry(manager.to_owned()).or_default() += 1;
-        DrainInProgress {
-            all: Arc::clone(&self.under_way),
-            manager: manager.to_owned(),
-            keeps_counted: false,
-        }
-    }
-
-    fn is_under_way(&self, manager: &str) -> bool {
-        self.under_way.lock().contains_key(manager)
-    }
-}
-
-/// A drain of this process. Dropping it removes it, unless it [stays counted](Self::keep_counted).
-#[derive(Debug)]
-pub struct DrainInProgress {
-    all: Arc<Mutex<BTreeMap<String, usize>>>,
-    manager: String,
-    keeps_counted: bool,
-}
-
-impl DrainInProgress {
-    /// The shutdown was requested, or may have been: the runner manager is not healthy until the end of the run.
-    pub fn keep_counted(&mut self) {
-        self.keeps_counted = true;
-    }
-}
-
-impl Drop for DrainInProgress {
-    fn drop(&mut self) {
-        if self.keeps_counted {
-            return;
-        }
-        let mut all = self.all.lock();
-        if let Some(count) = all.get_mut(&self.manager) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.manager);
-            }
-        }
-    }
-}
 
 /// Decides, before the first request, whether a running runner may be drained.
 pub trait PeerCheck: Sync {
@@ -135,24 +69,20 @@ pub enum PeerProblem {
     Invalid(String),
 }
 
-/// A peer. `identity` identifies it among the drains of this process.
-#[derive(Debug)]
-pub(crate) struct Peer<W> {
-    pub identity: String,
-    pub wrapper: Result<W, String>,
-}
+/// A peer, or why its entry cannot be used.
+pub(crate) type Peer<W> = Result<(WrapperIdentity, W), InvalidManager>;
 
 /// A drain with `guard`.
 #[derive(Debug)]
 pub(crate) struct WithPeers<'a, W> {
-    pub drains: &'a Drains,
-    /// The identity of the runner manager to drain.
-    pub identity: String,
+    pub run: &'a Run,
+    /// The runner manager to drain.
+    pub manager: WrapperIdentity,
     pub peers: BTreeMap<String, Peer<W>>,
     pub min_healthy: usize,
     pub retry: Retry,
     /// Set by a successful check.
-    pub under_way: Mutex<Option<DrainInProgress>>,
+    pub under_way: Mutex<Option<DrainUnderWay>>,
 }
 
 impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
@@ -160,7 +90,7 @@ impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
         let deadline = deadline.min(Instant::now() + PEER_LIMIT);
         loop {
             let healthy = self.healthy(deadline).await?;
-            if let Some(began) = self.drains.begin_beside(&self.identity, &healthy, self.min_healthy) {
+            if let Some(began) = self.run.begin_drain_beside(&self.manager, &healthy, self.min_healthy) {
                 *self.under_way.lock() = Some(began);
                 return Ok(());
             }
@@ -170,22 +100,24 @@ impl<W: Wrapper> PeerCheck for WithPeers<'_, W> {
 
 impl<W: Wrapper> WithPeers<'_, W> {
     /// Checks all peers in parallel, until enough are healthy. Returns their identities.
-    async fn healthy(&self, deadline: Instant) -> Result<Vec<&str>, TooFewPeers> {
+    async fn healthy(&self, deadline: Instant) -> Result<Vec<&WrapperIdentity>, TooFewPeers> {
         let (mut healthy, mut unhealthy, mut identities) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut checks = FuturesUnordered::new();
         for (key, peer) in &self.peers {
-            // An invalid entry has no identity.
-            if peer.wrapper.is_ok() && peer.identity == self.identity {
-                unhealthy.push((key.clone(), PeerProblem::Itself));
-            } else if peer.wrapper.is_ok() && !identities.insert(&peer.identity) {
-                unhealthy.push((key.clone(), PeerProblem::Duplicate));
-            } else {
-                checks.push(async move { (key, peer, self.check_peer(peer, deadline).await) });
+            match peer {
+                Err(invalid) => unhealthy.push((key.clone(), PeerProblem::Invalid(invalid.to_string()))),
+                Ok((peer, _)) if *peer == self.manager => unhealthy.push((key.clone(), PeerProblem::Itself)),
+                Ok((peer, _)) if !identities.insert(peer) => {
+                    unhealthy.push((key.clone(), PeerProblem::Duplicate));
+                }
+                Ok((peer, wrapper)) => {
+                    checks.push(async move { (key, peer, self.check_peer(peer, wrapper, deadline).await) });
+                }
             }
         }
         while healthy.len() < self.min_healthy {
             match checks.next().await {
-                Some((_, peer, Ok(()))) => healthy.push(peer.identity.as_str()),
+                Some((_, peer, Ok(()))) => healthy.push(peer),
                 Some((key, _, Err(problem))) => unhealthy.push((key.clone(), problem)),
                 None => {
                     unhealthy.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -197,12 +129,16 @@ impl<W: Wrapper> WithPeers<'_, W> {
     }
 
     /// Whether a peer is healthy. Retries failed calls.
-    async fn check_peer(&self, peer: &Peer<W>, deadline: Instant) -> Result<(), PeerProblem> {
-        if self.drains.is_under_way(&peer.identity) {
+    async fn check_peer(
+        &self,
+        peer: &WrapperIdentity,
+        wrapper: &W,
+        deadline: Instant,
+    ) -> Result<(), PeerProblem> {
+        if self.run.is_draining(peer) {
             return Err(PeerProblem::DrainedHere);
         }
-        let wrapper =
-            peer.wrapper.as_ref().map_err(|problem| PeerProblem::Invalid(problem.clone()))?.until(deadline);
+        let wrapper = wrapper.until(deadline);
         let attempts = self.retry.attempts.unwrap_or(PEER_ATTEMPTS);
         let mut backoff = self.retry.backoff();
         let mut failures = 0;

@@ -1,16 +1,15 @@
-//! The loop of health checks and drains: one step after the other, until the operation ends, its deadline passes, or Terraform stops it;
-//! and the same operation for several runner managers in parallel.
+//! The loop of health checks and drains: one step after the other, until the operation ends, its deadline passes, or Terraform stops it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::retry::Retry;
-use crate::{
-    client::{ClientError, Snapshot, Wrapper},
-    log_key as key,
+use super::{
+    failure::{Failure, Reason, Requested},
+    retry::Retry,
 };
+use crate::client::{ClientError, Snapshot, Wrapper};
 
 /// The poll interval for a wrapper that does not report changes. It is short at first, because most waits are short, and never longer than
 /// [`POLL_SLOWEST`], so that a change is found after 0.2 s on average. A call over an open tunnel costs both sides less than 1 ms.
@@ -25,23 +24,42 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 const ERROR_GRACE: Duration = Duration::from_millis(500);
 
 /// An operation that waits for a runner.
-pub(super) trait Operation {
-    type Outcome;
+pub(super) trait Operation: Sized {
+    type Success;
+    /// Why this operation fails although the wrapper responds.
+    type Problem;
 
-    /// Reads the status and does what is due. Returns the outcome when the operation has ended.
+    /// Reads the status and does what is due. Returns the result when the operation has ended.
     fn step(
         &mut self,
         state: &mut WaitState<'_>,
-    ) -> impl Future<Output = Result<Option<Self::Outcome>, ClientError>> + Send;
+    ) -> impl Future<Output = Result<Step<Self>, ClientError>> + Send;
 
-    /// Decides about a failed call, which is counted in `state`. Returns the error if the call is retried.
-    fn failed(&mut self, state: &WaitState<'_>, error: ClientError) -> Result<ClientError, Self::Outcome>;
+    /// What the operation has requested until now.
+    fn requested(&self) -> Requested;
 
-    /// The deadline has passed. `None`: `state` has a new deadline.
-    fn expired(&mut self, state: &mut WaitState<'_>) -> Option<Self::Outcome>;
+    /// Whether another attempt follows a failed call, which is counted in `state`.
+    fn retries(&self, state: &WaitState<'_>, error: &ClientError, retry: &Retry) -> bool {
+        error.retryable() && !retry.exhausted(state.failures)
+    }
 
-    /// Terraform stops the operation.
-    fn interrupted(&mut self, state: &mut WaitState<'_>) -> Self::Outcome;
+    /// The success of an operation that has not reached its wrapper, if there is one. `expired`: the deadline has passed.
+    fn unreached(
+        &self,
+        _state: &WaitState<'_>,
+        _error: &ClientError,
+        _expired: bool,
+    ) -> Option<Self::Success> {
+        None
+    }
+
+    /// Sets a new deadline in `state` instead of failing at the old one, if the operation goes on.
+    fn goes_on(&mut self, _state: &mut WaitState<'_>) -> bool {
+        false
+    }
+
+    /// The problem of an operation that has not ended at its deadline, and whose wrapper responds.
+    fn timed_out(&mut self) -> Self::Problem;
 
     /// The time until the next step.
     fn pause(&self, state: &WaitState<'_>) -> Duration {
@@ -51,6 +69,12 @@ pub(super) trait Operation {
     /// Logs what the operation waits for.
     fn log_progress(&self, state: &WaitState<'_>);
 }
+
+/// The result of the operation after a step, if it has ended.
+pub(super) type Step<O> = Option<Result<<O as Operation>::Success, <O as Operation>::Problem>>;
+
+/// The result of an operation.
+pub(super) type Outcome<O> = Result<<O as Operation>::Success, Failure<<O as Operation>::Problem>>;
 
 /// The state of a wait, and of the connection to its wrapper.
 #[derive(Debug)]
@@ -84,6 +108,16 @@ impl<'a> WaitState<'a> {
         (self.failures, self.absences, self.lost) = (0, 0, None);
     }
 
+    fn failure<O: Operation>(&mut self, operation: &O, reason: Reason<O::Problem>) -> Failure<O::Problem> {
+        let (waited, requested) = (self.start.elapsed(), operation.requested());
+        Failure { waited, requested, last: self.last.take(), reason }
+    }
+
+    fn failure_of_call<O: Operation>(&mut self, operation: &O, error: ClientError) -> Failure<O::Problem> {
+        let attempts = self.failures;
+        self.failure(operation, Reason::Unreached { attempts, error })
+    }
+
     pub(super) fn poll_interval(&self) -> Duration {
         if self.last.as_ref().is_some_and(|snapshot| snapshot.detail.is_some()) {
             POLL_WATCHED
@@ -100,48 +134,46 @@ pub(super) async fn run<O: Operation>(
     wrapper: &impl Wrapper,
     retry: &Retry,
     stop: &CancellationToken,
-) -> O::Outcome {
+) -> Outcome<O> {
     let mut backoff = retry.backoff();
     let mut next_progress = Instant::now() + PROGRESS_INTERVAL;
     loop {
         let step = tokio::select! {
             // In this order: Ctrl-C returns immediately.
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut state),
-            () = sleep_until(state.deadline + ERROR_GRACE) => match operation.expired(&mut state) {
+            () = stop.cancelled() => return Err(state.failure(&operation, Reason::Interrupted)),
+            () = sleep_until(state.deadline + ERROR_GRACE) => match expired(&mut operation, &mut state) {
                 Some(outcome) => return outcome,
                 None => continue,
             },
             step = operation.step(&mut state) => step,
         };
         let pause = match step {
-            Ok(Some(outcome)) => return outcome,
+            Ok(Some(Ok(success))) => return Ok(success),
+            Ok(Some(Err(problem))) => return Err(state.failure(&operation, Reason::Problem(problem))),
             Ok(None) => {
                 state.reached();
                 backoff.reset();
                 operation.pause(&state)
             }
-            // The deadline cut a call short, and the one before was answered: the state has not failed.
+            // The deadline cut a call short after a successful call: not a connection failure.
             Err(_) if state.lost.is_none() && state.last.is_some() && Instant::now() >= state.deadline => {
                 operation.pause(&state)
             }
             Err(error) => {
                 state.count(&error);
-                match operation.failed(&state, error) {
-                    Ok(error) => {
-                        let WaitState { manager, failures, .. } = state;
-                        tracing::debug!(
-                            { key::MANAGER } = manager,
-                            { key::FAILURES } = failures,
-                            "wrapper unreachable: {error}"
-                        );
-                        if error.was_tried() || state.lost.is_none() {
-                            state.lost = Some(error);
-                        }
-                        backoff.delay()
-                    }
-                    Err(outcome) => return outcome,
+                if !operation.retries(&state, &error, retry) {
+                    return match operation.unreached(&state, &error, false) {
+                        Some(success) => Ok(success),
+                        None => Err(state.failure_of_call(&operation, error)),
+                    };
                 }
+                let WaitState { manager, failures, .. } = state;
+                tracing::debug!(manager = manager, failures = failures, "wrapper unreachable: {error}");
+                if error.was_tried() || state.lost.is_none() {
+                    state.lost = Some(error);
+                }
+                backoff.delay()
             }
         };
         if Instant::now() >= next_progress {
@@ -150,8 +182,8 @@ pub(super) async fn run<O: Operation>(
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return operation.interrupted(&mut state),
-            () = sleep_until(state.deadline) => if let Some(outcome) = operation.expired(&mut state) {
+            () = stop.cancelled() => return Err(state.failure(&operation, Reason::Interrupted)),
+            () = sleep_until(state.deadline) => if let Some(outcome) = expired(&mut operation, &mut state) {
                 return outcome;
             },
             () = wrapper.changed(), if state.lost.is_none() => {}
@@ -160,43 +192,17 @@ pub(super) async fn run<O: Operation>(
     }
 }
 
-/// The outcome for each runner manager, by its key.
-pub(crate) type Outcomes<T> = BTreeMap<String, T>;
-
-/// Runs `operation` for all items in parallel, and waits for all: a failure does not stop the others.
-///
-/// There is no limit, because operations mostly wait. The transport limits the parallel handshakes.
-///
-/// Dropping the future drops every operation.
-pub(crate) async fn for_each<I, T, F>(
-    items: BTreeMap<String, I>,
-    operation: impl Fn(String, I) -> F,
-) -> Outcomes<T>
-where
-    F: Future<Output = T>,
-{
-    let running = items.into_iter().map(|(key, item)| {
-        let work = operation(key.clone(), item);
-        async move { (key, work.await) }
-    });
-    futures::future::join_all(running).await.into_iter().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn all_outcomes_are_kept_and_waits_run_in_parallel() {
-        let start = Instant::now();
-        let items = (0..20).map(|n| (format!("m{n:02}"), n)).collect();
-        let outcomes = for_each(items, |_, n| async move {
-            sleep(Duration::from_secs(10)).await;
-            if n % 2 == 0 { Ok(n) } else { Err(n) }
-        })
-        .await;
-        assert_eq!(outcomes.len(), 20);
-        assert_eq!(outcomes.values().filter(|o| o.is_err()).count(), 10);
-        assert_eq!(start.elapsed().as_secs(), 10);
+/// The outcome at the deadline. `None`: there is a new deadline.
+fn expired<O: Operation>(operation: &mut O, state: &mut WaitState<'_>) -> Option<Outcome<O>> {
+    if operation.goes_on(state) {
+        return None;
     }
+    let Some(error) = state.lost.take() else {
+        let problem = operation.timed_out();
+        return Some(Err(state.failure(operation, Reason::Problem(problem))));
+    };
+    Some(match operation.unreached(state, &error, true) {
+        Some(success) => Ok(success),
+        None => Err(state.failure_of_call(operation, error)),
+    })
 }

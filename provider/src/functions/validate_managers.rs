@@ -4,6 +4,7 @@ use grit_plugin::{
     Function, FunctionError, Problems,
     schema::{AnyValue, AttributePath, AttributeType, Dynamic, FunctionSchema, Parameter, Value},
 };
+use grit_ssh::Selectors;
 
 use super::runner_managers;
 use crate::{
@@ -53,8 +54,9 @@ impl Function for ValidateManagers {
         for unused in &contract.unused {
             problems.add(functions::unused_attribute(unused, &known).at(unused.clone()));
         }
-        let managers = contract.managers.iter().flatten();
-        same_manager::refuse(managers, &path, RunnerManagerArgs::addresses, &mut problems);
+        // No provider block is known: the user of each entry can select the host.
+        let selectors = Selectors { username: true, ..Selectors::default() };
+        same_manager::refuse(&contract.managers, &path, |manager| manager.identity(selectors), &mut problems);
         if problems.is_empty() {
             Ok(contract.managers)
         } else {

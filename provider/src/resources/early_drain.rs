@@ -1,12 +1,18 @@
 //! A drain that a health check starts before the destroy of its drain resource: what the plan of the drain resource passes to the health check.
+//!
+//! Terraform plans a health check after all drain resources that it refers to, and reads it after that, too. So a health check knows in its plan
+//! which drains the run will end. The apply, which is often another process, gets this with the private data of the health check.
 
 use grit_plugin::schema::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::config::{
-    drain::{DrainOptions, GuardArgs},
-    text::set,
+use crate::{
+    config::{
+        drain::{DrainOptions, GuardArgs},
+        text::set,
+    },
+    manager::WrapperIdentity,
 };
 
 /// The part of the first request that is an option of the drain resource. It is stored as private data, so it has no secrets: a health check sends
@@ -14,8 +20,7 @@ use crate::config::{
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct EarlyDrain {
     pub(super) instance: String,
-    /// The identity of the runner manager.
-    pub(super) manager: String,
+    pub(super) manager: WrapperIdentity,
     mode: Value<String>,
     reason: Value<String>,
     guard: Value<GuardArgs>,
@@ -25,7 +30,7 @@ pub(super) struct EarlyDrain {
 
 impl EarlyDrain {
     /// `None`: only the destroy has all that the request needs.
-    pub(super) fn new(instance: &str, manager: String, options: DrainOptions<'_>) -> Option<Self> {
+    pub(super) fn new(instance: &str, manager: WrapperIdentity, options: DrainOptions<'_>) -> Option<Self> {
         let peers = options.guard.as_ref_option().into_iter().flat_map(|guard| guard.peers.iter().flatten());
         let mut peers = peers.filter_map(|(_, peer)| peer.as_ref_option());
         if peers.any(|peer| set(&peer.ssh_key_pem).is_some()) {
@@ -64,6 +69,12 @@ impl EarlyDrain {
     }
 }
 
+/// Whether the environment sets `-parallelism` for the commands that apply.
+pub(super) fn parallelism_is_set() -> bool {
+    let names = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply", "TF_CLI_ARGS_destroy"];
+    names.iter().any(|name| std::env::var(name).is_ok_and(|arguments| arguments.contains("-parallelism")))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -92,7 +103,7 @@ mod tests {
         let of = |guard| {
             let options =
                 DrainOptions { guard, shutdown_callback: &callback, reason: &reason, ..none.options() };
-            EarlyDrain::new("i-1", "h w".to_owned(), options)
+            EarlyDrain::new("i-1", WrapperIdentity::example("h w"), options)
         };
         assert!(of(&with_key).is_none());
         let early = of(&without_key).unwrap();

@@ -11,7 +11,7 @@
 //!    is the phase of Terraform.
 //! 2. **Destroy never succeeds without evidence**: the wrapper reports that the process has exited, or the user sets that the host is gone.
 //!    With a missing or invalid target no wrapper can be called, so destroy fails with the next step. A drain resource that was superseded
-//!    in the same apply by one of the same manager is not drained, with a warning (see [`plan_guard`](crate::plan_guard)).
+//!    in the same apply by one of the same manager is not drained, with a warning (see [`rules`](crate::run)).
 //!
 //! An error in an update, or in its plan, is harmless: Terraform keeps the drain resource. Read does not use the network. Destroy can be
 //! repeated at any time.
@@ -23,95 +23,94 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, Problems, Resource, Walk, call,
+    Problems, Resource, Walk, call,
     schema::{AttributePath, Schema, Value},
 };
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-use super::{configured, early_drain::EarlyDrain, unique_suffix};
+use super::early_drain::{EarlyDrain, parallelism_is_set};
 use crate::{
-    ending_drains::parallelism_is_set,
-    explain::{
-        drain::{self, AssumeSetting},
-        import, plan, shutdown, start_drains,
-    },
-    plan_guard::Successor,
-    plan_overlap::KeptBy,
-    process::Shared,
-    shared_runners::{SharedBy, SharedRunners},
+    context::{Context, unique_suffix},
+    explain::{drain, import, plan, start_drains},
+    manager::Identities,
+    run::{Event, Refusal, Row, Successor},
 };
 use state::DrainState;
 
 #[derive(Debug)]
 pub struct RunnerDrain {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 impl RunnerDrain {
-    /// The identity of the runner manager that a connection reaches.
-    fn manager_of(&self, drain: &DrainState) -> Option<String> {
-        drain.manager_identity(self.shared.selectors())
-    }
-
-    /// The other instance whose drain resource has the same runner manager, if there is one. `add`: to which set of this run.
-    fn shared_by(
-        &self,
-        drain: &DrainState,
-        instance: Option<&str>,
-        add: impl Fn(&SharedRunners, &str, &str) -> Result<(), SharedBy>,
-    ) -> Option<SharedBy> {
-        let wrapper = self.shared.wrapper_of(drain.runner_manager.as_ref_option()?)?;
-        add(&self.shared.shared_runners, &wrapper, instance?).err()
-    }
-
-    /// As [`shared_by`](Self::shared_by), for a drain resource that ends; none if the user confirms that its instance is gone.
-    fn end_is_shared_by(
-        &self,
-        prior: &DrainState,
-        add: impl Fn(&SharedRunners, &str, &str) -> Result<(), SharedBy>,
-    ) -> Option<SharedBy> {
-        if prior.assume_setting() == Some(AssumeSetting::Variable) {
-            return None;
+    /// What a call shows about a drain resource.
+    fn row(&self, drain: &DrainState, event: Event) -> Row {
+        Row {
+            event,
+            object: drain.id().to_owned(),
+            name: drain.name(),
+            instance: drain.instance().map(str::to_owned),
+            manager: self.context.identities(&drain.runner_manager, drain.instance()),
         }
-        self.shared_by(prior, prior.instance(), add)
     }
 
-    /// The plan destroys or replaces this drain resource. See [`EndingDrains::ends`](crate::ending_drains::EndingDrains::ends).
-    fn note_end(&self, prior: &DrainState) -> bool {
-        let early = prior.instance().zip(self.manager_of(prior));
+    /// The plan destroys or replaces this drain resource.
+    fn ending(&self, prior: &DrainState) -> Row {
+        let row = self.row(prior, Event::Ending { early: None, gone: self.is_gone(prior) });
+        let early = row.instance.as_deref().zip(row.manager.wrapper.clone());
         let early = early.and_then(|(instance, manager)| EarlyDrain::new(instance, manager, prior.options()));
-        self.shared.ending_drains.ends(prior.id(), early.and_then(|early| early.to_json()))
+        let early = early.and_then(|early| early.to_json());
+        Row { event: Event::Ending { early, gone: self.is_gone(prior) }, ..row }
     }
 
-    /// Refuses a plan with a second drain resource of one runner manager.
-    fn refuse_shared(shared: Option<SharedBy>) -> Result<(), Problem> {
-        match shared {
-            Some(shared) => Err(plan::shared_runner(&shared).at(AttributePath::new("runner_manager"))),
-            None => Ok(()),
-        }
+    /// The user confirms that the instance is gone.
+    fn is_gone(&self, drain: &DrainState) -> bool {
+        self.context.run.assumed().contains(drain.identifiers())
     }
 
-    /// Refuses a manager that a shutdown resource retires.
-    ///
-    /// In what may be an apply the error is a warning, because a failed create could leave a deposed drain without a current one. The refresh of
-    /// a stored drain, the health check and the shutdown resource refuse the same plan.
-    fn refuse_retired(&self, planned: &DrainState, walk: Walk) -> Result<(), Problem> {
-        let Value::Value(manager) = &planned.runner_manager else { return Ok(()) };
-        if !self
-            .shared
-            .overlap
-            .keeps(&manager.identities(self.shared.selectors(), planned.instance()), KeptBy::Drain)
-        {
-            return Ok(());
+    /// Adds a row whose refusals are errors in a plan and in an apply.
+    fn record(&self, row: Row) -> Result<(), Problems> {
+        let refusals = self.context.run.record(row, call().walk);
+        refusals.iter().map(plan::refused).collect::<Problems>().or(())
+    }
+
+    /// As [`Self::record`], for a new drain resource: in what may be an apply the errors are warnings, because a failed create could leave a deposed
+    /// drain resource without a current one. The refresh of a stored drain resource, the health check and the shutdown resource refuse the same plan.
+    async fn record_new(&self, planned: &DrainState) -> Result<(), Problems> {
+        let (run, call) = (&self.context.run, call());
+        let row = Row { object: call.private.object.clone(), ..self.row(planned, Event::New) };
+        let mut problems = Problems::default();
+        for refusal in run.record(row, call.walk) {
+            let explained = plan::refused(&refusal);
+            if run.is_refused(&refusal, call.walk).await {
+                problems.add(explained);
+            } else {
+                call.warn(explained);
+            }
         }
-        let problem = shutdown::manager_is_kept(&planned.name(), KeptBy::Drain)
-            .at(AttributePath::new("runner_manager"));
-        if walk == Walk::Plan || walk == Walk::Unknown && self.shared.overlap.is_plan(&planned.name()) {
-            return Err(problem);
+        problems.or(())
+    }
+
+    /// The destroy of a drain resource whose instance or wrapper another one has.
+    fn leave_to(&self, prior: &DrainState, instance: &str, successor: &Successor) -> Result<(), Problems> {
+        let name = prior.name();
+        match successor {
+            Successor::SameManager => {
+                call().warn(drain::superseded(&name, instance));
+                Ok(())
+            }
+            Successor::OtherManager => Err(drain::instance_id_twice(&name, instance).into()),
+            // A connection would shut down the runner of the other instance.
+            Successor::OtherInstance(_) if self.is_gone(prior) => {
+                call().warn(drain::assumed_at_used_address(&name, instance));
+                Ok(())
+            }
+            Successor::OtherInstance(other) => {
+                let explained = drain::address_is_used(&name, prior.address(), instance, other);
+                Err(explained.at(AttributePath::new("runner_manager")).into())
+            }
         }
-        call().warn(problem);
-        Ok(())
     }
 }
 
@@ -129,30 +128,12 @@ impl Resource for RunnerDrain {
     }
 
     async fn plan_create(&self, mut proposed: DrainState) -> Result<DrainState, Problems> {
-        let walk = call().walk;
-        if let Some(instance) = proposed.instance()
-            && let Err(conflict) = self.shared.guard.plans_new(instance, &call().private.object, walk)
-        {
-            let problem = plan::conflict(instance, conflict).at(AttributePath::new("instance_id"));
-            if self.shared.guard.refuses_new(instance, conflict, walk).await {
-                return Err(problem.into());
+        self.record_new(&proposed).await?;
+        if let Err(problems) = proposed.check() {
+            if call().walk == Walk::Plan {
+                return Err(problems);
             }
-            call().warn(problem);
-        }
-        let shared = self.shared_by(&proposed, proposed.instance(), SharedRunners::keeps);
-        if walk == Walk::Plan {
-            Self::refuse_shared(shared)?;
-        } else if let Some(shared) = shared {
-            // It may be an apply. The health check refuses the same plan.
-            call().warn(plan::shared_runner(&shared).at(AttributePath::new("runner_manager")));
-            self.shared.shared_runners.report(shared);
-        }
-        self.refuse_retired(&proposed, walk)?;
-        if let Err(found) = proposed.check() {
-            if walk == Walk::Plan {
-                return Err(found);
-            }
-            found.into_iter().for_each(|problem| call().warn(drain::stored_anyway(problem)));
+            problems.into_iter().for_each(|problem| call().warn(drain::stored_anyway(problem)));
         }
         proposed.id = Value::Unknown;
         Ok(proposed)
@@ -160,10 +141,8 @@ impl Resource for RunnerDrain {
 
     /// Terraform reads only in a plan, which may be refused.
     async fn read(&self, state: DrainState) -> Result<Option<DrainState>, Problems> {
-        match self.shared.overlap.saw_plan() {
-            Some(name) => Err(shutdown::manager_is_kept(&name, KeptBy::Drain).into()),
-            None => Ok(Some(state)),
-        }
+        let undecided = self.context.run.take_undecided();
+        undecided.iter().map(plan::refused).collect::<Problems>().or(Some(state))
     }
 
     async fn plan_update(
@@ -175,66 +154,45 @@ impl Resource for RunnerDrain {
         // A drain resource that was stored without an instance id has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
         if replaced && prior.is_imported() {
-            let problem = import::other_instance(prior.instance().unwrap_or_default());
-            return Err(problem.at(AttributePath::new("instance_id")).into());
+            let explained = import::other_instance(prior.instance().unwrap_or_default());
+            return Err(explained.at(AttributePath::new("instance_id")).into());
         }
         // Only in a plan: values are known in an apply. One that was stored without a runner manager, too, has no runner to drain.
-        let has_runner = self.manager_of(&prior).is_some();
-        if prior.instance().is_none() && has_runner && proposed.instance_id.is_unknown() {
+        if prior.instance().is_none() && prior.has_addresses() && proposed.instance_id.is_unknown() {
             return Err(import::instance_not_known().at(AttributePath::new("instance_id")).into());
         }
-        if let Some(instance) = prior.instance().or(proposed.instance()) {
-            let guard = &self.shared.guard;
-            let fits = if replaced {
-                guard.plans_end(instance, prior.id(), self.manager_of(&prior).as_deref())
-            } else {
-                guard.plans_kept(instance, prior.id(), self.manager_of(&proposed).as_deref())
-            };
-            if let Err(conflict) = fits {
-                return Err(plan::conflict(instance, conflict).at(AttributePath::new("instance_id")).into());
-            }
+        if replaced {
+            self.record(self.ending(&prior))?;
+            // Terraform does not plan the destroy of a replacement separately.
+            prior.warn_of_drain(Some(&proposed.instance_id));
+            return Ok((proposed, vec![AttributePath::new("instance_id")]));
         }
+        let instance = prior.instance().or(proposed.instance()).map(str::to_owned);
+        let object = prior.id().to_owned();
+        self.record(Row { object, instance, ..self.row(&proposed, Event::Kept) })?;
         if prior.instance().is_none() || prior.is_imported() {
             proposed.id = Value::Unknown;
         }
-        if replaced {
-            Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends))?;
-            self.note_end(&prior);
-            // Terraform does not plan the destroy of a replacement separately.
-            prior.warn_of_drain(Some(&proposed.instance_id));
-        } else {
-            // An error in an update is harmless in every walk.
-            let instance = prior.instance().or(proposed.instance());
-            Self::refuse_shared(self.shared_by(&proposed, instance, SharedRunners::keeps))?;
-            self.refuse_retired(&proposed, Walk::Plan)?;
-        }
-        let paths = if replaced { vec![AttributePath::new("instance_id")] } else { vec![] };
-        Ok((proposed, paths))
+        Ok((proposed, vec![]))
     }
 
     async fn plan_destroy(&self, prior: DrainState) -> Result<(), Problems> {
-        if let Some(instance) = prior.instance()
-            && let Err(conflict) =
-                self.shared.guard.plans_end(instance, prior.id(), self.manager_of(&prior).as_deref())
-        {
-            return Err(plan::conflict(instance, conflict).into());
-        }
-        Self::refuse_shared(self.end_is_shared_by(&prior, SharedRunners::ends))?;
-        if self.note_end(&prior) && call().walk != Walk::Apply && !parallelism_is_set() {
-            call().warn(start_drains::drains_wait(true));
-        }
-        // Terraform plans again in the apply, where the warning would be too late.
-        if prior.runner_manager.is_value() && call().walk != Walk::Apply {
-            prior.warn_of_drain(None);
+        self.record(self.ending(&prior))?;
+        // Terraform plans again in the apply, where a warning would be too late.
+        if call().walk != Walk::Apply {
+            if self.context.run.reports_waiting_drains() && !parallelism_is_set() {
+                call().warn(start_drains::drains_wait(true));
+            }
+            if prior.runner_manager.is_value() {
+                prior.warn_of_drain(None);
+            }
         }
         Ok(())
     }
 
     async fn create(&self, mut planned: DrainState) -> Result<DrainState, Problems> {
         planned.id = new_id(&planned);
-        if let Some(instance) = planned.instance() {
-            self.shared.guard.created(instance, self.manager_of(&planned));
-        }
+        self.context.run.record(self.row(&planned, Event::Created), Walk::Apply);
         Ok(planned)
     }
 
@@ -247,48 +205,37 @@ impl Resource for RunnerDrain {
 
     async fn destroy(&self, prior: DrainState) -> Result<(), Problems> {
         let start = Instant::now();
-        let name = prior.name();
-        if let (Some(instance), Some(manager)) = (prior.instance(), self.manager_of(&prior))
-            && let Some(successor) = self.shared.guard.successor(instance, &manager)
+        let Context { run, .. } = &*self.context;
+        let row = self.row(&prior, Event::Drained);
+        if let Row { instance: Some(instance), manager: Identities { wrapper: Some(manager), .. }, .. } = &row
+            && let Some(successor) = run.successor(instance, manager)
         {
-            return match successor {
-                Successor::SameManager => {
-                    call().warn(drain::superseded(&name, instance));
-                    Ok(())
-                }
-                Successor::OtherManager => Err(drain::instance_id_twice(&name, instance).into()),
-                // A connection would shut down the runner of the other instance.
-                Successor::OtherInstance(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
-                    call().warn(drain::assumed_at_used_address(&name, instance));
-                    Ok(())
-                }
-                Successor::OtherInstance(other) => {
-                    let problem = drain::address_is_used(&name, prior.address(), instance, &other);
-                    Err(problem.at(AttributePath::new("runner_manager")).into())
-                }
-            };
+            return self.leave_to(&prior, instance, &successor);
         }
-        let known = configured(&self.shared)?;
+        let configuration = self.context.configured()?;
+        let (name, gone) = (prior.name(), self.is_gone(&prior));
         let key = prior.identifiers().next().unwrap_or_default();
-        let client = match prior.client(&known) {
+        let manager = match prior.resolve(&configuration) {
             Ok(manager) => manager,
-            Err(_) if prior.assume_setting() == Some(AssumeSetting::Variable) => {
+            Err(_) if gone => {
                 call().warn(drain::assumed_without_target(&name, key));
                 return Ok(());
             }
             Err((attribute, problem)) => {
-                let problem = drain::no_target(prior.id(), &attribute, &problem, key);
-                return Err(problem.at(AttributePath::new("runner_manager")).into());
+                let explained = drain::no_target(prior.id(), &attribute, &problem, key);
+                return Err(explained.at(AttributePath::new("runner_manager")).into());
             }
         };
-        if let Some(shared) = self.end_is_shared_by(&prior, SharedRunners::drains) {
-            let problem = plan::drained_for_other(&name, prior.address(), &shared);
-            return Err(problem.at(AttributePath::new("runner_manager")).into());
+        if !gone {
+            for refusal in run.record(row, Walk::Apply) {
+                if let Refusal::SharedRunner(shared) = refusal {
+                    let explained = plan::drained_for_other(&name, prior.address(), &shared);
+                    return Err(explained.at(AttributePath::new("runner_manager")).into());
+                }
+            }
         }
-        self.shut_down(&prior, &client, &known, start).await?;
-        if let Some(instance) = prior.instance() {
-            self.shared.guard.destroyed(instance, prior.id());
-        }
+        self.shut_down(&prior, &manager, &configuration, start).await?;
+        run.destroyed(prior.id());
         Ok(())
     }
 
@@ -299,9 +246,7 @@ impl Resource for RunnerDrain {
             return Err(import::without_instance().into());
         }
         let state = DrainState::imported(instance.clone(), &unique_suffix());
-        if let Err(conflict) = self.shared.guard.imports(&instance, state.id()) {
-            return Err(plan::conflict(&instance, conflict).into());
-        }
+        self.record(self.row(&state, Event::Imported))?;
         call().warn(import::incomplete(&instance));
         Ok(state)
     }
@@ -312,10 +257,10 @@ impl Resource for RunnerDrain {
 
     fn observe_stored_state(&self, state: &Json) {
         let text = |name: &str| state.get(name).and_then(Json::as_str).unwrap_or_default();
-        self.shared.stored_drains.stored(text("id"));
-        if !text("instance_id").is_empty() {
-            self.shared.guard.stored(text("instance_id"), text("id"));
-        }
+        let instance = Some(text("instance_id").to_owned()).filter(|instance| !instance.is_empty());
+        let (object, name, manager) = (text("id").to_owned(), String::new(), Identities::default());
+        let row = Row { event: Event::Stored, object, name, instance, manager };
+        self.context.run.record(row, Walk::Unknown);
     }
 }
 

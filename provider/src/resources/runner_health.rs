@@ -9,7 +9,11 @@ mod schema;
 mod start_drains;
 mod state;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use grit_plugin::{
@@ -19,21 +23,21 @@ use grit_plugin::{
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::{configured, unique_suffix};
 use crate::{
-    config::{
-        manager::{self, InvalidManager, RunnerManagerArgs},
-        timeouts::WaitTimeouts,
-    },
+    config::{manager, timeouts::WaitTimeouts},
+    context::{Context, unique_suffix},
     duration::human,
-    explain::{health, plan, protocol, shutdown},
+    explain::{
+        self,
+        health::{self, HealthWords},
+        plan, protocol,
+    },
     fleet::{
-        self, Outcomes,
+        self, Failure, Outcomes,
         health::{Healthy, NotHealthy},
     },
-    log_key,
-    plan_overlap::KeptBy,
-    process::{ConfigurationState, Shared},
+    manager::{Identities, at},
+    run::{Event, Row},
 };
 use state::{
     ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards,
@@ -45,14 +49,16 @@ const MAX_SHARED_GROUPS: usize = 10;
 
 #[derive(Debug)]
 pub struct RunnerHealth {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
-type Outcome = Result<Healthy, WaitFailure>;
-
-enum WaitFailure {
-    Invalid(InvalidManager),
-    NotHealthy(NotHealthy),
+/// Autoscaling groups that several managers use.
+#[derive(Default)]
+struct SharedGroups {
+    /// By several managers of this health check.
+    here: Vec<Problem>,
+    /// By a manager of this health check and one of another.
+    elsewhere: Vec<Problem>,
 }
 
 impl RunnerHealth {
@@ -60,36 +66,52 @@ impl RunnerHealth {
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
     /// and their new ids are unknown, which proves that this is a plan.
-    fn refuse_twice_guarded(&self) -> Result<(), Problems> {
-        let conflicts = self.shared.guard.reported().into_iter();
-        let conflicts = conflicts.map(|(instance, conflict)| plan::conflict(&instance, conflict));
-        let shared = self.shared.shared_runners.reported();
-        let refused = conflicts.chain(shared.iter().map(plan::shared_runner));
+    fn refuse_undecided(&self) -> Result<(), Problems> {
         if call().walk != Walk::Plan {
             return Ok(());
         }
-        refused.map(|problem| problem.at(AttributePath::new("guards"))).collect::<Problems>().or(())
+        let refused = self.context.run.take_undecided();
+        let refused = refused.iter().map(|refusal| plan::refused(refusal).at(AttributePath::new("guards")));
+        refused.collect::<Problems>().or(())
     }
 
     /// Refuses two keys of one manager, and managers that a shutdown resource retires.
     fn refuse_managers(&self, planned: &HealthState) -> Result<(), Problems> {
-        let mut problems = self.shared.same_managers(&planned.runner_managers);
-        for (key, manager) in manager::known(&planned.runner_managers) {
-            if self.shared.overlap.keeps(&manager.identities(self.shared.selectors(), None), KeptBy::Health) {
-                problems.add(shutdown::manager_is_kept(&key, KeptBy::Health).at(manager::at(&key)));
-            }
+        let mut problems = Problems::default();
+        self.context.refuse_same_managers(&planned.runner_managers, &mut problems);
+        for (key, manager) in planned.runner_managers.iter().flatten() {
+            let row = row(Event::Checked, key, self.context.identities(manager, None));
+            let refusals = self.context.run.record(row, call().walk);
+            problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));
         }
         problems.or(())
     }
 
-    /// One text for each of the first autoscaling groups that a manager of this resource shares with another manager of this process.
-    fn shared_worker_groups(&self, state: &HealthState) -> Vec<Problem> {
+    /// The autoscaling groups that a manager of this health check shares with another one that this run has read.
+    fn shared_worker_groups(&self, state: &HealthState) -> SharedGroups {
+        let mut shared = SharedGroups::default();
         if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
-            return Vec::new();
+            return shared;
         }
-        let shared = self.shared.worker_groups.add(state.worker_groups(self.shared.selectors()));
-        let shared = shared.iter().take(MAX_SHARED_GROUPS);
-        shared.map(|(group, managers)| health::shared_worker_group(group, managers)).collect()
+        let run = &self.context.run;
+        let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (key, group) in state.worker_groups() {
+            let manager = state.runner_managers.as_ref_option().and_then(|managers| managers.get(key));
+            let manager = manager.map(|manager| self.context.identities(manager, None)).unwrap_or_default();
+            members.entry(group).or_default().extend(manager.wrapper.clone());
+            run.record(row(Event::UsesGroup(group.clone()), key, manager), call().walk);
+        }
+        for (group, managers) in members {
+            let users = run.users_of_group(group);
+            if !users.is_empty() {
+                let explained = health::shared_worker_group(group, &users);
+                let explained = explained.at(AttributePath::new("runner_managers"));
+                if managers.len() > 1 { &mut shared.here } else { &mut shared.elsewhere }.push(explained);
+            }
+        }
+        shared.here.truncate(MAX_SHARED_GROUPS);
+        shared.elsewhere.truncate(MAX_SHARED_GROUPS);
+        shared
     }
 
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
@@ -99,28 +121,23 @@ impl RunnerHealth {
         timeout: Duration,
         start: Instant,
     ) -> Result<HealthState, Problems> {
+        let mut problems = Problems::default();
         // Values that were unknown in the plan.
-        self.shared.same_managers(&planned.runner_managers).or(())?;
-        let managers = manager::known(&planned.runner_managers);
-        let outcomes = if managers.is_empty() {
+        self.context.refuse_same_managers(&planned.runner_managers, &mut problems);
+        problems.or(())?;
+        let outcomes = if manager::known(&planned.runner_managers).next().is_none() {
             Outcomes::new()
         } else {
-            let known = &*configured(&self.shared)?;
-            let (policy, stop) = (&planned.policy(known, start, timeout), &call().stop);
-            let wait = |key: String, manager: RunnerManagerArgs| async move {
-                let client = manager.client(&key, known).map_err(WaitFailure::Invalid)?;
-                let outcome = fleet::health::wait(&key, &client, policy, stop).await;
-                if let Ok(healthy) = &outcome {
-                    let waited = human(healthy.waited);
-                    tracing::info!(
-                        { log_key::MANAGER } = key,
-                        { log_key::WAITED } = waited,
-                        "runner manager is healthy"
-                    );
-                }
-                outcome.map_err(WaitFailure::NotHealthy)
-            };
-            fleet::for_each(managers, wait).await
+            let configuration = &*self.context.configured()?;
+            let (policy, stop) = (&planned.policy(configuration, start, timeout), &call().stop);
+            let managers = manager::resolve(&planned.runner_managers, configuration);
+            fleet::over(managers, |manager| async move {
+                let healthy = fleet::health::wait(&manager.name, &manager.client(), policy, stop).await?;
+                let waited = human(healthy.waited);
+                tracing::info!(manager = manager.name, waited, "runner manager is healthy");
+                Ok(healthy)
+            })
+            .await
         };
         failures(&planned, &outcomes).or(())?;
         let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
@@ -128,11 +145,17 @@ impl RunnerHealth {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
         });
         planned.managers = Value::Value(evidence.collect());
-        let shared = self.shared_worker_groups(&planned).into_iter();
-        shared.map(|shared| shared.at(AttributePath::new("runner_managers"))).collect::<Problems>().or(())?;
+        let shared = self.shared_worker_groups(&planned);
+        shared.elsewhere.into_iter().for_each(|warning| call().warn(warning));
+        shared.here.into_iter().collect::<Problems>().or(())?;
         planned.status = Value::Value(HEALTHY.to_owned());
         Ok(planned)
     }
+}
+
+/// What a call shows about a runner manager of a health check, or about the whole health check.
+fn row(event: Event, key: &str, manager: Identities) -> Row {
+    Row { event, object: key.to_owned(), name: key.to_owned(), instance: None, manager }
 }
 
 /// Warns about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a repetition.
@@ -144,21 +167,15 @@ fn warn_of_missing_guards(planned: &HealthState) {
 }
 
 /// One error for each runner manager that is not healthy.
-fn failures(planned: &HealthState, outcomes: &Outcomes<Outcome>) -> Problems {
+fn failures(planned: &HealthState, outcomes: &Outcomes<Result<Healthy, Failure<NotHealthy>>>) -> Problems {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
-    let others = health::healthy_managers(&healthy, outcomes.len());
-    let failure = |(key, outcome): (&String, &Outcome)| {
-        let problem = match outcome {
-            Ok(_) => return None,
-            Err(WaitFailure::NotHealthy(failure)) => {
-                health::not_healthy(key, failure, &others, &planned.identifier(key))
-            }
-            Err(WaitFailure::Invalid(error)) => health::invalid_manager(key, error),
-        };
-        Some(problem.at(manager::at(key)))
-    };
-    outcomes.iter().filter_map(failure).collect()
+    let others = &health::healthy_managers(&healthy, outcomes.len());
+    let failed = outcomes.iter().filter_map(|(key, outcome)| Some((key, outcome.as_ref().err()?)));
+    let explained = failed.map(|(manager, failure)| {
+        explain::failure(&HealthWords { manager, others, id: &planned.identifier(manager) }, failure)
+    });
+    explained.collect()
 }
 
 #[async_trait]
@@ -175,27 +192,24 @@ impl Resource for RunnerHealth {
     }
 
     async fn read(&self, mut state: HealthState) -> Result<Option<HealthState>, Problems> {
-        self.shared.stored_drains.refreshed();
-        let ConfigurationState::Configured(known) = self.shared.configuration() else {
-            return Ok(Some(state));
-        };
+        let Some(configuration) = self.context.configuration() else { return Ok(Some(state)) };
         let stop = call().stop;
         let seen = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(Some(state)),
-            seen = refresh::check(&known, &state) => seen,
+            seen = refresh::check(&configuration, &state) => seen,
         };
         seen.into_state(&mut state);
-        self.shared.ending_drains.refreshed(state.id.as_ref_option().map_or("", String::as_str));
         call().keep(self.ending(&state).into());
-        for shared in self.shared_worker_groups(&state) {
-            call().warn(shared.at(AttributePath::new("runner_managers")));
-        }
+        let id = state.id.as_ref_option().map_or("", String::as_str);
+        self.context.run.record(row(Event::HealthRead, id, Identities::default()), call().walk);
+        let shared = self.shared_worker_groups(&state);
+        shared.here.into_iter().chain(shared.elsewhere).for_each(|warning| call().warn(warning));
         Ok(Some(state))
     }
 
     async fn plan_create(&self, mut proposed: HealthState) -> Result<HealthState, Problems> {
-        self.refuse_twice_guarded()?;
+        self.refuse_undecided()?;
         self.refuse_managers(&proposed)?;
         warn_of_missing_guards(&proposed);
         proposed.id = Value::Unknown;
@@ -210,12 +224,13 @@ impl Resource for RunnerHealth {
         prior: HealthState,
         mut proposed: HealthState,
     ) -> Result<(HealthState, Vec<AttributePath>), Problems> {
-        self.refuse_twice_guarded()?;
+        self.refuse_undecided()?;
         self.refuse_managers(&proposed)?;
         warn_of_missing_guards(&proposed);
-        let missing = removed_guards(&prior, &proposed);
-        let missing: Vec<_> =
-            missing.into_iter().filter(|(_, id)| self.shared.stored_drains.is_missing(id)).collect();
+        // A plan has received every drain resource of the state by now.
+        let is_missing = |id: &str| call().walk == Walk::Plan && !self.context.run.is_stored(id);
+        let missing = removed_guards(&prior, &proposed).into_iter().filter(|(_, id)| is_missing(id));
+        let missing: Vec<_> = missing.collect();
         if !missing.is_empty() {
             call().warn(health::missing_drains(&missing).at(AttributePath::new("guards")));
         }
@@ -253,7 +268,7 @@ impl Resource for RunnerHealth {
 
     /// The drain resources of this health check are planned after it.
     async fn plan_destroy(&self, _: HealthState) -> Result<(), Problems> {
-        self.shared.ending_drains.health_check_ends();
+        self.context.run.record(row(Event::HealthEnding, "", Identities::default()), call().walk);
         Ok(())
     }
 

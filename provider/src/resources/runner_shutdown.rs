@@ -4,7 +4,7 @@
 //!   finds each drain in progress, or complete, and sends no second signal. A tainted object would be replaced, with the same effect.
 //! - A failed update stores the collected evidence, with the status `incomplete`. The next apply continues with the other managers.
 //! - A manager counts as terminated by the evidence of its wrapper, or by the user's explicit confirmation, as for a drain.
-//! - It never shuts down a manager that the same configuration keeps: see [`plan_overlap`](crate::plan_overlap).
+//! - It never shuts down a manager that the same configuration keeps: see [`run`](crate::run).
 //!
 //! Read and destroy make no connection.
 
@@ -21,30 +21,33 @@ use grit_plugin::{
 };
 use tokio::time::Instant;
 
-use super::unique_suffix;
 use crate::{
     config::{enum_attribute::member, manager},
-    explain::{drain::Subject, protocol, shutdown},
+    context::{Context, unique_suffix},
+    explain::{drain::Subject, plan, protocol, shutdown},
     fleet::drain::Mode,
-    process::Shared,
+    manager::at,
+    run::{Event, Row},
 };
 use evidence::Evidence;
-use state::{INCOMPLETE, ShutdownState};
+use state::{INCOMPLETE, Operation, ShutdownState};
 
 #[derive(Debug)]
 pub struct RunnerShutdown {
-    pub shared: Arc<Shared>,
+    pub context: Arc<Context>,
 }
 
 impl RunnerShutdown {
     /// Refuses two keys of one manager, and managers that the same configuration keeps.
     fn refuse_managers(&self, planned: &ShutdownState) -> Result<(), Problems> {
-        let mut problems = self.shared.same_managers(&planned.runner_managers);
-        for (key, manager) in planned.known_managers() {
-            if let Some(by) = self.shared.overlap.retires(&manager.identities(self.shared.selectors(), None))
-            {
-                problems.add(shutdown::manager_is_kept(key, by).at(manager::at(key)));
-            }
+        let mut problems = Problems::default();
+        self.context.refuse_same_managers(&planned.runner_managers, &mut problems);
+        for (key, manager) in planned.runner_managers.iter().flatten() {
+            let (event, object, name) = (Event::Retired, key.clone(), key.clone());
+            let row =
+                Row { event, object, name, instance: None, manager: self.context.identities(manager, None) };
+            let refusals = self.context.run.record(row, call().walk);
+            problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));
         }
         problems.or(())
     }
@@ -90,15 +93,15 @@ impl Resource for RunnerShutdown {
         let start = Instant::now();
         let id = format!("shutdown#{}", unique_suffix());
         planned.id = Value::Value(id.clone());
-        self.shut_down(None, planned, (id, Subject::ShutdownCreate, start)).await
+        self.shut_down(None, planned, &Operation { id, subject: Subject::ShutdownCreate, start }).await
     }
 
     async fn update(&self, prior: ShutdownState, planned: ShutdownState) -> Result<ShutdownState, Problems> {
         let start = Instant::now();
         // A new id: the wrapper adds a changed callback to the drain in progress only for a new request.
         let id = format!("{}.{}", planned.id(), unique_suffix());
-        let operation = (id, Subject::ShutdownUpdate, start);
-        self.shut_down(Some(&prior), planned, operation).await
+        self.shut_down(Some(&prior), planned, &Operation { id, subject: Subject::ShutdownUpdate, start })
+            .await
     }
 
     async fn import(&self, _: String) -> Result<ShutdownState, Problems> {
@@ -115,8 +118,8 @@ fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>) {
     let is_terminated = |key: &str| {
         !repeat && prior.and_then(|it| it.evidence_for(planned, key)).is_some_and(Evidence::is_terminated)
     };
-    let open: Vec<_> =
-        planned.known_managers().map(|(key, _)| key.as_str()).filter(|key| !is_terminated(key)).collect();
+    let managers = manager::known(&planned.runner_managers);
+    let open: Vec<_> = managers.map(|(key, _)| key.as_str()).filter(|key| !is_terminated(key)).collect();
     if !open.is_empty() {
         call().warn(shutdown::planned_forceful(&open).at(AttributePath::new("mode")));
     }

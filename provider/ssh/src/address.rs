@@ -39,7 +39,7 @@ impl HostPort {
     }
 
     /// The canonical address: names in lower case, IP addresses in their usual form.
-    pub(super) fn canonical(&self) -> Self {
+    pub fn canonical(&self) -> Self {
         let host = match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_string(),
             Err(_) => self.host.to_ascii_lowercase(),

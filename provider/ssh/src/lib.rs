@@ -56,7 +56,7 @@
 //! # Interface
 //!
 //! - Values: [`Target`] with [`Login`], [`CredentialSource`] and [`Hop`]; [`HostPort`], [`WrapperAddress`], [`Secret`];
-//!   [`ConnectionSettings`] with [`Strategy`] and [`TrustSources`]. [`identity`] and [`Selectors`]: which targets are the same wrapper.
+//!   [`ConnectionSettings`] with [`Strategy`] and [`TrustSources`]. [`Selectors`]: which values select the host besides the address.
 //! - Connections: [`Connector`], [`Tunnel`], [`TunnelMonitor`].
 //! - Errors: [`TransportError`], and one type for each subject: [`KeyError`], [`HostKeyRefusal`], [`CommandError`], [`InvalidOption`],
 //!   [`AddressError`].
@@ -102,7 +102,7 @@ pub use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, Limits};
 pub use route::{ConnectionMethod, Phase, Route};
 pub use secret::Secret;
 pub use stream::{BoxStream, ByteStream};
-pub use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target, identity};
+pub use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target};
 pub use trust::{
     refusal::{ExpectedKey, HostKeyRefusal, HostKeyVerdict, KeyOrigin},
     sources::TrustSources,

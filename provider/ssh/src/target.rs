@@ -77,25 +77,6 @@ pub struct Selectors {
     pub username: bool,
 }
 
-/// The host and wrapper that a connection reaches, canonical: equal texts mean the same wrapper. The last argument has the values of `selectors`.
-pub fn identity(
-    address: &HostPort,
-    wrapper: &WrapperAddress,
-    selectors: Selectors,
-    [instance_name, instance_id, username]: [Option<&str>; 3],
-) -> String {
-    let mut identity = format!("{} {wrapper}", address.canonical());
-    let used = [
-        (selectors.instance_name, instance_name),
-        (selectors.instance_id, instance_id),
-        (selectors.username, username),
-    ];
-    for (_, value) in used.iter().filter(|(is_used, _)| *is_used) {
-        identity += &format!(" {:?}", value.unwrap_or_default());
-    }
-    identity
-}
-
 impl Target {
     pub(crate) fn route(&self, method: ConnectionMethod) -> Route {
         Route {
@@ -107,33 +88,5 @@ impl Target {
             onward: None,
             onward_hop: None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(address: &str, selectors: Selectors, id: Option<&str>) -> String {
-        let (address, wrapper) = (address.parse().unwrap(), "unix:///w.sock".parse().unwrap());
-        identity(&address, &wrapper, selectors, [Some("m1"), id, Some("deploy")])
-    }
-
-    #[test]
-    fn identity_has_one_notation_for_one_host() {
-        let plain = |address| of(address, Selectors::default(), Some("i-1"));
-        assert_eq!(plain("Host-A.example"), "host-a.example:22 unix:///w.sock");
-        assert_eq!(plain("host-a.example:22"), plain("Host-A.example"));
-        assert_eq!(plain("[2001:DB8:0::7]:22"), plain("2001:db8::7"));
-        assert_ne!(plain("host-a.example:2222"), plain("host-a.example"));
-    }
-
-    #[test]
-    fn identity_has_values_that_select_the_host() {
-        let by_id = Selectors { instance_id: true, ..Selectors::default() };
-        assert_ne!(of("h", by_id, Some("i-1")), of("h", by_id, Some("i-2")));
-        assert_ne!(of("h", by_id, Some("i-1")), of("h", by_id, None));
-        let by_name = Selectors { instance_name: true, ..Selectors::default() };
-        assert_eq!(of("h", by_name, Some("i-1")), of("h", by_name, Some("i-2")));
     }
 }

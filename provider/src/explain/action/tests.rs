@@ -1,12 +1,16 @@
+use std::time::Duration;
+
 use super::*;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
     explain::{
-        drain::{Subject, not_drained as explain_drain},
-        samples::{all, gone},
+        drain::{DrainWords, Subject},
+        failure::failure,
+        samples::{all, failed, gone},
     },
     fleet::{
-        drain::{Mode, NotDrained, Requested},
+        Reason,
+        drain::{NotDrained, OnUnreachable},
         health::Missing,
     },
 };
@@ -25,21 +29,28 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[test]
 fn failed_drain_action_errors_match_snapshot() {
     let last = || seen(RunnerStatus::InShutdown);
-    let timed_out = |mode, forced| NotDrained::TimedOut {
-        waited: HOUR,
-        requested: Requested::Accepted,
-        mode,
-        forced,
-        last: last(),
+    let timed_out = |forceful| {
+        failed(HOUR, Requested::Accepted, last(), Reason::Problem(NotDrained::TimedOut { forceful }))
     };
-    let interrupted = |requested, last| NotDrained::Interrupted { waited: HOUR, requested, last };
-    let not_drained = |name, failure| explain_drain(name, failure, "", None, Subject::Action);
-    let unreached = |requested| NotDrained::Connect { attempts: 12, waited: HOUR, requested, error: gone() };
+    let interrupted = |requested, last| failed(HOUR, requested, last, Reason::Interrupted);
+    let not_drained = |manager, cause: &Failure<NotDrained>| {
+        let words = DrainWords {
+            manager,
+            subject: Subject::Action,
+            on_unreachable: OnUnreachable::Fail,
+            identifier: "",
+            names_others: false,
+            others: "",
+        };
+        failure(&words, cause)
+    };
+    let unreached =
+        |requested| failed(HOUR, requested, None, Reason::Unreached { attempts: 12, error: gone() });
     insta::assert_snapshot!(all(vec![
         not_drained("m1", &unreached(Requested::No)),
         not_drained("m1", &unreached(Requested::Perhaps)),
-        not_drained("m1", &timed_out(Mode::Graceful, false)),
-        not_drained("m1", &timed_out(Mode::Graceful, true)),
+        not_drained("m1", &timed_out(false)),
+        not_drained("m1", &timed_out(true)),
         not_drained("m1", &interrupted(Requested::No, None)),
         not_drained("m1", &interrupted(Requested::Accepted, last())),
     ]));
@@ -47,42 +58,40 @@ fn failed_drain_action_errors_match_snapshot() {
 
 #[test]
 fn failed_start_errors_match_snapshot() {
+    let problem = |last, problem| failed(HOUR, Requested::No, last, Reason::Problem(problem));
     let stopped = |start| {
         let mut last = Snapshot::from(RunnerStatus::Stopped);
         last.report.failure_reason = "exit status 1".to_owned();
-        NotHealthy::Stopped { waited: HOUR, last, start }
+        problem(Some(last), NotHealthy::Stopped { start })
     };
     let level = Missing::Level { wanted: Level::Polling, reasons: vec!["no request yet".to_owned()] };
-    let interrupted = |start_requested| NotHealthy::Interrupted {
-        waited: HOUR,
-        last: seen(RunnerStatus::Stopped),
-        start_requested,
-    };
+    let interrupted = |requested| failed(HOUR, requested, seen(RunnerStatus::Stopped), Reason::Interrupted);
+    let not_started = |cause| failure(&StartWords("m1"), &cause);
     insta::assert_snapshot!(all(vec![
-        not_started("m1", &NotHealthy::Connect { attempts: 7, waited: HOUR, error: gone() }),
-        not_started(
-            "m1",
-            &NotHealthy::TimedOut { waited: HOUR, last: seen(RunnerStatus::Running), missing: level }
-        ),
-        not_started("m1", &NotHealthy::TimedOut { waited: HOUR, last: None, missing: Missing::Running }),
-        not_started("m1", &stopped(Some(Start::Requested))),
-        not_started("m1", &stopped(Some(Start::NotSupported))),
-        not_started("m1", &NotHealthy::NotVerifiable { wanted: "level" }),
-        not_started("m1", &interrupted(true)),
-        not_started("m1", &interrupted(false)),
+        not_started(failed(HOUR, Requested::No, None, Reason::Unreached { attempts: 7, error: gone() })),
+        not_started(problem(seen(RunnerStatus::Running), NotHealthy::TimedOut(level))),
+        not_started(problem(None, NotHealthy::TimedOut(Missing::Running))),
+        not_started(stopped(Some(Start::Requested))),
+        not_started(stopped(Some(Start::NotSupported))),
+        not_started(problem(None, NotHealthy::NotVerifiable { wanted: "level" })),
+        not_started(interrupted(Requested::Accepted)),
+        not_started(interrupted(Requested::No)),
     ]));
 }
 
 #[test]
 fn failed_cancel_errors_match_snapshot() {
     let late = refused("Cancel", "SIGQUIT was already sent to the runner");
+    let not_cancelled =
+        |requested, reason| failure(&CancelWords("m1"), &failed(HOUR, requested, None, reason));
+    let problem = |problem| not_cancelled(Requested::No, Reason::Problem(problem));
     insta::assert_snapshot!(all(vec![
-        not_cancelled("m1", &NotCancelled::Connect { attempts: 1, waited: HOUR, error: late }),
-        not_cancelled("m1", &NotCancelled::Connect { attempts: 12, waited: HOUR, error: gone() }),
-        not_cancelled("m1", &NotCancelled::TimedOut { waited: HOUR }),
-        not_cancelled("m1", &NotCancelled::Interrupted { waited: HOUR, requested: true }),
-        not_cancelled("m1", &NotCancelled::Interrupted { waited: HOUR, requested: false }),
-        not_cancelled("m1", &NotCancelled::Exited { reason: String::new() }),
-        not_cancelled("m1", &NotCancelled::NotSupported),
+        not_cancelled(Requested::No, Reason::Unreached { attempts: 1, error: late }),
+        not_cancelled(Requested::No, Reason::Unreached { attempts: 12, error: gone() }),
+        problem(NotCancelled::TimedOut),
+        not_cancelled(Requested::Perhaps, Reason::Interrupted),
+        not_cancelled(Requested::No, Reason::Interrupted),
+        problem(NotCancelled::Exited),
+        problem(NotCancelled::NotSupported),
     ]));
 }

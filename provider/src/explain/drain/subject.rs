@@ -1,36 +1,10 @@
 //! What differs between the texts of a drain resource and of a shutdown resource.
 
 use crate::{
-    assume_terminated,
     explain::phrases::{self, SAME_COMMAND},
     fleet::drain::OnUnreachable,
+    run::assumed,
 };
-
-/// The setting that makes an unreachable host count as terminated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AssumeSetting {
-    /// `on_unreachable = "assume_terminated"`.
-    Attribute,
-    /// `GRIT_ASSUME_TERMINATED`.
-    Variable,
-}
-
-impl AssumeSetting {
-    pub(crate) fn on_unreachable(setting: Option<Self>) -> OnUnreachable {
-        match setting {
-            Some(Self::Variable) => OnUnreachable::Confirmed,
-            Some(Self::Attribute) => OnUnreachable::AssumeTerminated,
-            None => OnUnreachable::Fail,
-        }
-    }
-
-    pub(super) fn named(self) -> String {
-        match self {
-            Self::Attribute => "`on_unreachable = \"assume_terminated\"`".to_owned(),
-            Self::Variable => format!("`{}`", assume_terminated::VARIABLE),
-        }
-    }
-}
 
 /// The operation that drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,11 +110,21 @@ impl Subject {
 pub(super) const KEPT: &str =
     "The drain resource stays in the state, and Terraform does not destroy the instance that it refers to.";
 
+/// The setting by which an unreachable host counts as terminated.
+pub(super) fn named(setting: OnUnreachable) -> String {
+    match setting {
+        OnUnreachable::Confirmed => format!("`{}`", assumed::VARIABLE),
+        OnUnreachable::Fail | OnUnreachable::AssumeTerminated => {
+            "`on_unreachable = \"assume_terminated\"`".to_owned()
+        }
+    }
+}
+
 /// The title of a warning that an assumption counted.
 pub(super) fn assumed_title(manager: &str) -> String {
     format!("Runner manager {manager} was assumed terminated")
 }
 
 pub(super) fn unset_variable() -> String {
-    format!("Unset {} before the next run.", assume_terminated::VARIABLE)
+    format!("Unset {} before the next run.", assumed::VARIABLE)
 }

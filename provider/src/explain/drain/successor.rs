@@ -3,7 +3,7 @@
 use grit_plugin::Problem;
 
 use super::subject::{assumed_title, unset_variable};
-use crate::{assume_terminated, explain::code::Code};
+use crate::{explain::code::Code, run::assumed};
 
 /// Warns that the runner was not drained: another drain resource of the same instance was created in the same apply.
 pub(crate) fn superseded(manager: &str, instance: &str) -> Problem {
@@ -56,7 +56,7 @@ pub(crate) fn assumed_at_used_address(manager: &str, instance: &str) -> Problem 
         format!(
             "The address of this drain now belongs to another instance, so no shutdown was requested. Because {}={instance} is set, the \
              runner is treated as terminated.",
-            assume_terminated::VARIABLE
+            assumed::VARIABLE
         ),
         unset_variable(),
     )

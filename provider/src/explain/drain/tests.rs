@@ -1,11 +1,25 @@
 use grit_proto::wrapper_v1 as v1;
 
-use super::*;
+use super::{peers::too_few_peers, *};
 use crate::{
     client::{RunnerStatus, StatusReport},
-    explain::samples::{all, gone, mute},
-    fleet::{PeerProblem, TooFewPeers},
+    explain::{
+        failure::failure,
+        samples::{all, failed, gone, mute},
+    },
+    fleet::{PeerProblem, Reason, Requested, TooFewPeers, drain::NotDrained},
 };
+
+fn words(subject: Subject) -> DrainWords<'static> {
+    DrainWords {
+        manager: "m1",
+        subject,
+        on_unreachable: OnUnreachable::Fail,
+        identifier: "i-1",
+        names_others: false,
+        others: "",
+    }
+}
 
 fn hours(n: u64) -> Duration {
     Duration::from_secs(3600 * n)
@@ -14,43 +28,29 @@ fn hours(n: u64) -> Duration {
 #[test]
 fn failed_drain_errors_match_snapshot() {
     let last = || Some(RunnerStatus::InShutdown.into());
-    let timed_out = |requested, mode, forced| NotDrained::TimedOut {
-        waited: hours(3),
-        requested,
-        mode,
-        forced,
-        last: last(),
+    let timed_out = |requested, forceful| {
+        failed(hours(3), requested, last(), Reason::Problem(NotDrained::TimedOut { forceful }))
     };
     let unreached =
-        |requested, error| NotDrained::Connect { attempts: 12, waited: hours(1), requested, error };
-    let interrupted = |requested, last| NotDrained::Interrupted { waited: hours(2), requested, last };
-    let words = |failure| not_drained("m1", &failure, "i-1", None, Subject::Drain);
+        |requested, error| failed(hours(1), requested, None, Reason::Unreached { attempts: 12, error });
+    let interrupted = |requested, last| failed(hours(2), requested, last, Reason::Interrupted);
+    let replaced = Reason::Problem(NotDrained::Replaced { pid: "4711".to_owned() });
+    let drain = words(Subject::Drain);
+    let assuming = DrainWords { on_unreachable: OnUnreachable::AssumeTerminated, ..drain };
     insta::assert_snapshot!(all(vec![
-        words(timed_out(Requested::Accepted, Mode::Graceful, false)),
-        words(timed_out(Requested::Accepted, Mode::Graceful, true)),
-        words(timed_out(Requested::Accepted, Mode::Forceful, false)),
-        words(unreached(Requested::Accepted, mute())),
-        words(unreached(Requested::Perhaps, mute())),
-        words(unreached(Requested::No, mute())),
-        words(unreached(Requested::No, gone())),
-        not_drained(
-            "m1",
-            &unreached(Requested::No, mute()),
-            "i-1",
-            Some(AssumeSetting::Attribute),
-            Subject::Drain
-        ),
-        not_drained(
-            "m1",
-            &unreached(Requested::Accepted, gone()),
-            "i-1",
-            Some(AssumeSetting::Attribute),
-            Subject::Drain
-        ),
-        words(interrupted(Requested::Accepted, last())),
-        words(interrupted(Requested::Perhaps, last())),
-        words(interrupted(Requested::No, None)),
-        words(NotDrained::Replaced { pid: "4711".to_owned(), requested: Requested::Accepted }),
+        failure(&drain, &timed_out(Requested::Accepted, false)),
+        failure(&drain, &timed_out(Requested::Accepted, true)),
+        failure(&drain, &timed_out(Requested::Accepted, true)),
+        failure(&drain, &unreached(Requested::Accepted, mute())),
+        failure(&drain, &unreached(Requested::Perhaps, mute())),
+        failure(&drain, &unreached(Requested::No, mute())),
+        failure(&drain, &unreached(Requested::No, gone())),
+        failure(&assuming, &unreached(Requested::No, mute())),
+        failure(&assuming, &unreached(Requested::Accepted, gone())),
+        failure(&drain, &interrupted(Requested::Accepted, last())),
+        failure(&drain, &interrupted(Requested::Perhaps, last())),
+        failure(&drain, &interrupted(Requested::No, None)),
+        failure(&drain, &failed(hours(1), Requested::Accepted, None, replaced)),
         no_target("m1@10.0.0.7#0a1b2c3d", "runner_manager", "it has no value", "m1@10.0.0.7#0a1b2c3d"),
     ]));
 }
@@ -63,14 +63,9 @@ fn timeout_reports_problems_of_the_drain() {
     let health = v1::Health { reasons, jobs: Some(3), ..v1::Health::default() };
     let state = v1::State::Draining.into();
     let last = v1::Status { state, health: Some(health), ..v1::Status::default() }.into();
-    let failure = NotDrained::TimedOut {
-        waited: hours(3),
-        requested: Requested::Accepted,
-        mode: Mode::Graceful,
-        forced: false,
-        last: Some(last),
-    };
-    let error = all(vec![not_drained("m1", &failure, "i-1", None, Subject::Drain)]);
+    let problem = Reason::Problem(NotDrained::TimedOut { forceful: false });
+    let cause = failed(hours(3), Requested::Accepted, Some(last), problem);
+    let error = all(vec![failure(&words(Subject::Drain), &cause)]);
     let reported = "Last status: `draining`, 3 jobs left. The wrapper reports: the runner's process is \
                     suspended; it was refused. The runner is still draining on the host.";
     assert!(error.contains(reported), "{error}");
@@ -78,31 +73,26 @@ fn timeout_reports_problems_of_the_drain() {
 
 #[test]
 fn failed_shutdown_errors_match_snapshot() {
-    let timed_out = NotDrained::TimedOut {
-        waited: hours(3),
-        requested: Requested::Accepted,
-        mode: Mode::Graceful,
-        forced: false,
-        last: Some(RunnerStatus::InShutdown.into()),
-    };
-    let unreached =
-        NotDrained::Connect { attempts: 12, waited: hours(1), requested: Requested::No, error: gone() };
-    let interrupted =
-        NotDrained::Interrupted { waited: hours(2), requested: Requested::Accepted, last: None };
-    let failed = Snapshot {
+    let problem = |requested, last, problem| failed(hours(3), requested, last, Reason::Problem(problem));
+    let last = Some(RunnerStatus::InShutdown.into());
+    let timed_out = problem(Requested::Accepted, last, NotDrained::TimedOut { forceful: false });
+    let unreached = Reason::Unreached { attempts: 12, error: gone() };
+    let unreached = failed(hours(1), Requested::No, None, unreached);
+    let interrupted = failed(hours(2), Requested::Accepted, None, Reason::Interrupted);
+    let bad = Snapshot {
         report: StatusReport { status: RunnerStatus::Stopped, failure_reason: "exit status 1".to_owned() },
         detail: None,
     };
     let peers = TooFewPeers { healthy: 0, wanted: 1, unhealthy: vec![] };
-    let words = |failure, subject| not_drained("m1", &failure, "i-1", None, subject);
+    let few = problem(Requested::No, None, NotDrained::TooFewPeers(peers));
     insta::assert_snapshot!(all(vec![
-        words(timed_out, Subject::ShutdownUpdate),
-        words(unreached, Subject::ShutdownCreate),
-        words(interrupted, Subject::ShutdownCreate),
-        words(NotDrained::TooFewPeers { peers, requested: Requested::No }, Subject::ShutdownCreate),
+        failure(&words(Subject::ShutdownUpdate), &timed_out),
+        failure(&words(Subject::ShutdownCreate), &unreached),
+        failure(&words(Subject::ShutdownCreate), &interrupted),
+        failure(&words(Subject::ShutdownCreate), &few),
         forced("m1", hours(3), &[], Subject::ShutdownCreate),
         no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
-        bad_end("m1", &failed, false, Subject::ShutdownCreate).unwrap(),
+        bad_end("m1", &bad, false, Subject::ShutdownCreate).unwrap(),
     ]));
 }
 
@@ -136,8 +126,8 @@ fn drain_warnings_match_snapshot() {
     let mut failed = Snapshot::from(RunnerStatus::Stopped);
     failed.report.failure_reason = "exit status 1\nThe last lines of the log".to_owned();
     insta::assert_snapshot!(all(vec![
-        assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), AssumeSetting::Variable),
-        assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), AssumeSetting::Attribute),
+        assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), OnUnreachable::Confirmed),
+        assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), OnUnreachable::AssumeTerminated),
         forced("m1", hours(3), &(1..=52).collect::<Vec<_>>(), Subject::Drain),
         no_callback("m1", &NoCallback::Upstream, Subject::Drain),
         no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),

@@ -3,7 +3,11 @@ use std::time::Duration;
 use grit_proto::wrapper_v1 as v1;
 
 use super::*;
-use crate::explain::samples::{all, gone, mute};
+use crate::explain::{
+    failure::{failure, invalid_manager},
+    samples::{all, failed, gone, mute},
+};
+use crate::manager::InvalidManager;
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
     Some(status.into())
@@ -20,7 +24,12 @@ fn drained(status: RunnerStatus) -> Snapshot {
 #[test]
 fn failed_health_wait_errors_match_snapshot() {
     let minutes = |n: u64| Duration::from_secs(60 * n);
-    let timed_out = |last, missing| NotHealthy::TimedOut { waited: minutes(10), last, missing };
+    let not_healthy = |manager, cause: &Failure<NotHealthy>, others, id| {
+        failure(&HealthWords { manager, others, id }, cause)
+    };
+    let problem = |waited, last, problem| failed(waited, Requested::No, last, Reason::Problem(problem));
+    let timed_out = |last, missing| problem(minutes(10), last, NotHealthy::TimedOut(missing));
+    let unreached = |error| failed(minutes(2), Requested::No, None, Reason::Unreached { attempts: 7, error });
     let running = || seen(RunnerStatus::Running);
     let reasons = vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
     let version =
@@ -28,17 +37,14 @@ fn failed_health_wait_errors_match_snapshot() {
     let stopped = |reason: &str, start| {
         let mut last = Snapshot::from(RunnerStatus::Stopped);
         last.report.failure_reason = reason.to_owned();
-        NotHealthy::Stopped { waited: minutes(1), last, start }
+        problem(minutes(1), Some(last), NotHealthy::Stopped { start })
     };
     let stopped_by_drain =
-        |start| NotHealthy::Stopped { waited: minutes(1), last: drained(RunnerStatus::Stopped), start };
+        |start| problem(minutes(1), Some(drained(RunnerStatus::Stopped)), NotHealthy::Stopped { start });
     let mut failing = Snapshot::from(RunnerStatus::Unknown(0));
     failing.report.failure_reason = "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
-    let interrupted = |start_requested| NotHealthy::Interrupted {
-        waited: minutes(3),
-        last: seen(RunnerStatus::Stopped),
-        start_requested,
-    };
+    let interrupted =
+        |requested| failed(minutes(3), requested, seen(RunnerStatus::Stopped), Reason::Interrupted);
     let others = "1 of 2 runner managers are healthy: m1.";
     insta::assert_snapshot!(all(vec![
         not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
@@ -53,8 +59,8 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), "", "i-2"),
         not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
         not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
-        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: mute() }, "", "i-2"),
-        not_healthy("m2", &NotHealthy::Connect { attempts: 7, waited: minutes(2), error: gone() }, "", "i-2"),
+        not_healthy("m2", &unreached(mute()), "", "i-2"),
+        not_healthy("m2", &unreached(gone()), "", "i-2"),
         not_healthy("m2", &stopped("exit status 1", None), "", "i-2"),
         not_healthy(
             "m2",
@@ -68,9 +74,14 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &stopped_by_drain(None), "", "i-2"),
         not_healthy("m2", &timed_out(Some(drained(RunnerStatus::Stopped)), Missing::Running), "", "i-2"),
         not_healthy("m2", &timed_out(Some(drained(RunnerStatus::InShutdown)), Missing::Running), "", "i-2"),
-        not_healthy("m2", &NotHealthy::NotVerifiable { wanted: "level" }, "", "i-2"),
-        not_healthy("m2", &interrupted(false), "", "i-2"),
-        not_healthy("m2", &interrupted(true), "", "i-2"),
+        not_healthy(
+            "m2",
+            &problem(minutes(1), None, NotHealthy::NotVerifiable { wanted: "level" }),
+            "",
+            "i-2"
+        ),
+        not_healthy("m2", &interrupted(Requested::No), "", "i-2"),
+        not_healthy("m2", &interrupted(Requested::Accepted), "", "i-2"),
     ]));
 }
 
@@ -82,7 +93,10 @@ fn health_warnings_match_snapshot() {
         not_refreshed(&causes.into()),
         missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
         without_guard(&["m1", "m2"]),
-        invalid_manager("m1", "attribute `address`: it has no value"),
+        invalid_manager(
+            "m1",
+            &InvalidManager { attribute: "address", problem: grit_ssh::AddressError::Missing }
+        ),
     ]));
 }
 

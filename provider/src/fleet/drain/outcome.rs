@@ -2,21 +2,10 @@
 
 use std::time::Duration;
 
-use super::policy::Mode;
 use crate::{
     client::{ClientError, Snapshot},
     fleet::{peers::TooFewPeers, receipt::Receipt},
 };
-
-/// Whether the shutdown was requested from the wrapper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Requested {
-    No,
-    /// The request was sent, but no response was received.
-    Perhaps,
-    /// The wrapper accepted the request, or a shutdown was already in progress.
-    Accepted,
-}
 
 /// A successful drain.
 #[derive(Debug)]
@@ -76,49 +65,13 @@ pub enum NoCallback {
     Refused(ClientError),
 }
 
-/// Why the exit of the runner is not confirmed. A requested shutdown continues on the host.
+/// Why the exit of the runner is not confirmed, although the wrapper responds. A requested shutdown continues on the host.
 #[derive(Debug)]
 pub enum NotDrained {
-    Connect {
-        attempts: u32,
-        waited: Duration,
-        requested: Requested,
-        error: ClientError,
-    },
-    TimedOut {
-        waited: Duration,
-        requested: Requested,
-        mode: Mode,
-        forced: bool,
-        last: Option<Snapshot>,
-    },
-    Interrupted {
-        waited: Duration,
-        requested: Requested,
-        last: Option<Snapshot>,
-    },
-    /// The wrapper reports another runner process, and not the exit of the one that was draining, which may be running.
-    Replaced {
-        /// Of the process that was draining.
-        pid: String,
-        requested: Requested,
-    },
+    /// `forceful`: the last request was for a forceful shutdown.
+    TimedOut { forceful: bool },
+    /// The wrapper reports another runner process, and not the exit of the one that was draining, which may be running. `pid`: of that one.
+    Replaced { pid: String },
     /// Too few peers are healthy.
-    TooFewPeers {
-        peers: TooFewPeers,
-        requested: Requested,
-    },
-}
-
-impl NotDrained {
-    /// Whether the shutdown was requested, or may have been.
-    pub fn may_be_requested(&self) -> bool {
-        match self {
-            Self::Connect { requested, .. }
-            | Self::TimedOut { requested, .. }
-            | Self::Interrupted { requested, .. }
-            | Self::Replaced { requested, .. }
-            | Self::TooFewPeers { requested, .. } => *requested != Requested::No,
-        }
-    }
+    TooFewPeers(TooFewPeers),
 }

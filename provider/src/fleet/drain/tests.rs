@@ -1,6 +1,6 @@
 use super::*;
 use crate::fleet::{
-    WithoutPeers,
+    Reason, WithoutPeers,
     test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
 };
 
@@ -33,6 +33,22 @@ fn draining(jobs: u64) -> impl Fn(ScriptInput) -> Result<RunnerStatus, ScriptedF
 async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
     let policy = DrainPolicy { start: Instant::now(), ..policy.clone() };
     run("m1", &wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await
+}
+
+fn is_timed_out(failure: &Failure<NotDrained>) -> bool {
+    matches!(failure.reason, Reason::Problem(NotDrained::TimedOut { .. }))
+}
+
+fn is_unreached(failure: &Failure<NotDrained>) -> bool {
+    matches!(failure.reason, Reason::Unreached { .. })
+}
+
+#[track_caller]
+fn attempts(failure: &Failure<NotDrained>) -> u32 {
+    match failure.reason {
+        Reason::Unreached { attempts, .. } => attempts,
+        _ => panic!("{failure:?}"),
+    }
 }
 
 fn end(outcome: &Drained) -> (StartedBy, bool) {
@@ -90,11 +106,11 @@ async fn unknown_or_unreachable_runner_is_not_stopped() {
     let policy = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
     let unknown = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
     let error = drained(&policy, &unknown).await.unwrap_err();
-    assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
+    assert!(is_timed_out(&error), "{error:?}");
 
     let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
     let error = drained(&policy, &down).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { attempts: 5, requested: Requested::No, .. }), "{error:?}");
+    assert_eq!((attempts(&error), error.requested), (5, Requested::No));
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +122,7 @@ async fn rejected_shutdown_is_not_recorded_as_requested() {
         _ => Err(ScriptedFault::Refused),
     });
     let error = drained(&policy(), &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
+    assert_eq!((is_unreached(&error), error.requested), (true, Requested::No));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,99 +136,6 @@ async fn drain_continues_after_network_cut() {
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
-/// A connection that was not closed: calls do not fail, but hang until their time limit, or indefinitely without one.
-struct HalfOpen<F> {
-    wrapper: Scripted<F>,
-    cut: std::ops::Range<u64>,
-    limit: Option<Duration>,
-}
-
-impl<F: Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync> HalfOpen<F> {
-    async fn pass(&self) -> Result<(), ScriptedFault> {
-        if !self.cut.contains(&self.wrapper.elapsed().as_secs()) {
-            return Ok(());
-        }
-        match self.limit {
-            Some(limit) => tokio::time::sleep(limit).await,
-            None => std::future::pending().await,
-        }
-        Err(ScriptedFault::Down)
-    }
-}
-
-impl<F: Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper for &HalfOpen<F> {
-    fn until(&self, _: Instant) -> Self {
-        self
-    }
-
-    async fn read_status(&self) -> Result<Snapshot, ClientError> {
-        self.pass().await?;
-        (&self.wrapper).read_status().await
-    }
-
-    async fn changed(&self) {
-        (&self.wrapper).changed().await;
-    }
-
-    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
-        self.pass().await?;
-        (&self.wrapper).drain(request).await
-    }
-
-    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
-        Ok(None)
-    }
-
-    async fn start(&self) -> Result<crate::client::Start, ClientError> {
-        self.pass().await?;
-        (&self.wrapper).start().await
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn drain_continues_after_calls_hung() {
-    // The default limits of a connection and a call, together.
-    let limit = Some(Duration::from_secs(40));
-    let wrapper = HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..700, limit };
-    let start = Instant::now();
-    let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Here, false));
-    assert_eq!(wrapper.wrapper.requests(), (1, 0));
-    assert!(start.elapsed() < Duration::from_secs(910), "{:?}", start.elapsed());
-
-    // The runner ends during the cut: that is seen at most one call and one pause after it.
-    let wrapper = HalfOpen { wrapper: Scripted::new(draining(300)), cut: 100..700, limit };
-    let start = Instant::now();
-    assert!(drained(&policy(), &wrapper).await.is_ok());
-    assert!((700..=752).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn hung_call_does_not_delay_deadline_or_stop() {
-    let hung = || HalfOpen { wrapper: Scripted::new(draining(900)), cut: 100..u64::MAX, limit: None };
-    let short = DrainPolicy { timeout: Duration::from_secs(600), ..policy() };
-    let start = Instant::now();
-    let error = drained(&short, &hung()).await.unwrap_err();
-    assert!(
-        matches!(error, NotDrained::TimedOut { requested: Requested::Accepted, last: Some(_), .. }),
-        "{error:?}"
-    );
-    assert_eq!(start.elapsed().as_secs(), 600);
-
-    let (stop, hung, policy) = (CancellationToken::new(), hung(), policy());
-    let wrapper = &hung;
-    let start = Instant::now();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &WithoutPeers, &stop), async {
-        tokio::time::sleep(Duration::from_secs(200)).await;
-        stop.cancel();
-    });
-    assert!(
-        matches!(outcome, Err(NotDrained::Interrupted { requested: Requested::Accepted, .. })),
-        "{outcome:?}"
-    );
-    assert_eq!(start.elapsed().as_secs(), 200);
-}
-
 #[tokio::test(start_paused = true)]
 async fn absent_host_is_terminated_only_with_assume_terminated() {
     let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };
@@ -223,7 +146,7 @@ async fn absent_host_is_terminated_only_with_assume_terminated() {
     // A host that answers and refuses is not gone.
     let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Refused));
     let error = drained(&policy, &refusing).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+    assert!(is_unreached(&error), "{error:?}");
 }
 
 /// Only a response of the wrapper counts against the user's statement about this instance.
@@ -246,7 +169,7 @@ async fn confirmed_end_counts_unless_wrapper_responds() {
 
     let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(Refused));
     let error = drained(&confirmed, &refusing).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+    assert!(is_unreached(&error), "{error:?}");
     // A wrapper that responded in this run has a drain since.
     let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
         10..3000 => Err(Down),
@@ -264,10 +187,9 @@ async fn stopped_apply_reports_request_and_leaves_drain_running() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.cancel();
     });
-    assert!(
-        matches!(outcome, Err(NotDrained::Interrupted { requested: Requested::Accepted, .. })),
-        "{outcome:?}"
-    );
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.reason, Reason::Interrupted), "{error:?}");
+    assert_eq!(error.requested, Requested::Accepted);
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
@@ -303,7 +225,7 @@ async fn accepted_drain_is_never_assumed_terminated() {
     });
     let short = DrainPolicy { timeout: Duration::from_secs(1800), ..assuming() };
     let error = drained(&short, &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: Requested::Accepted, .. }), "{error:?}");
+    assert_eq!((is_unreached(&error), error.requested), (true, Requested::Accepted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +237,7 @@ async fn possibly_sent_request_is_never_assumed_terminated() {
         _ => Err(ScriptedFault::Down),
     });
     let error = drained(&assuming(), &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: Requested::Perhaps, .. }), "{error:?}");
+    assert_eq!((is_unreached(&error), error.requested), (true, Requested::Perhaps));
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,7 +253,7 @@ async fn absent_host_is_assumed_terminated_at_deadline() {
     // Without the user's confirmation the result is an error, also with `force`.
     let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..policy() };
     let error = drained(&short, &down()).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
+    assert_eq!((is_unreached(&error), error.requested), (true, Requested::No));
 }
 
 #[tokio::test(start_paused = true)]
@@ -339,12 +261,12 @@ async fn host_reachable_in_some_attempts_is_not_assumed_absent() {
     // It answers, and does not let us in: it is there.
     let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
     let error = drained(&assuming(), &busy).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { attempts: 5, .. }), "{error:?}");
+    assert_eq!(attempts(&error), 5);
 
     let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
     let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
     let error = drained(&short, &busy).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { .. }), "{error:?}");
+    assert!(is_unreached(&error), "{error:?}");
 
     // It answered for the first 10 s, and is absent since: all attempts in a row count, from then on.
     let dying = Scripted::new(|input| {
@@ -367,7 +289,7 @@ async fn attempt_that_deadline_cuts_off_shows_nothing() {
         })
     };
     let error = drained(&short, &late(ScriptedFault::HandshakeQueueTimeout)).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { attempts: 0, .. }), "{error:?}");
+    assert_eq!(attempts(&error), 0);
 
     let outcome = drained(&short, &late(ScriptedFault::Down)).await.unwrap();
     let Drained::AssumedTerminated { error, .. } = outcome else { panic!("{outcome:?}") };
@@ -390,11 +312,12 @@ async fn drain_timeout_counts_from_operation_start() {
     let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
     let error = run("m1", &&wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await.unwrap_err();
-    assert!(matches!(error, NotDrained::TimedOut { .. }), "{error:?}");
+    assert!(is_timed_out(&error), "{error:?}");
     assert_eq!(start.elapsed().as_secs(), 60);
 }
 
 mod callback;
 mod force;
+mod half_open;
 mod no_wait;
 mod process;

@@ -1,6 +1,11 @@
 use super::*;
-use crate::client::{Detail, DrainRequest};
-use crate::fleet::test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry};
+use crate::{
+    client::{Detail, DrainRequest},
+    fleet::{
+        failure::Reason,
+        test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
+    },
+};
 
 fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy {
     HealthPolicy {
@@ -18,8 +23,17 @@ fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy 
 async fn run<S: Into<Snapshot> + Send>(
     policy: &HealthPolicy,
     script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync,
-) -> Result<Healthy, NotHealthy> {
+) -> Outcome {
     wait("m1", &&Scripted::new(script), policy, &CancellationToken::new()).await
+}
+
+/// What was missing at the deadline.
+#[track_caller]
+fn missing_in(failure: &Failure<NotHealthy>) -> &Missing {
+    match &failure.reason {
+        Reason::Problem(NotHealthy::TimedOut(missing)) => missing,
+        _ => panic!("{failure:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,10 +52,8 @@ async fn late_booting_host_becomes_healthy() {
 #[tokio::test(start_paused = true)]
 async fn draining_runner_is_not_healthy() {
     let error = run(&policy(60, 0, None), |_| Ok(RunnerStatus::InShutdown)).await.unwrap_err();
-    assert!(
-        matches!(&error, NotHealthy::TimedOut { last: Some(last), .. } if last.report.status == RunnerStatus::InShutdown),
-        "{error:?}"
-    );
+    assert!(matches!(&error.last, Some(last) if last.report.status == RunnerStatus::InShutdown), "{error:?}");
+    assert_eq!(missing_in(&error), &Missing::Running);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +71,7 @@ async fn crash_loop_starts_stable_for_again() {
 #[tokio::test(start_paused = true)]
 async fn attempts_limit_connects_but_not_health_wait() {
     let error = run(&policy(600, 0, Some(3)), |_| down()).await.unwrap_err();
-    assert!(matches!(error, NotHealthy::Connect { attempts: 3, .. }), "{error:?}");
+    assert!(matches!(error.reason, Reason::Unreached { attempts: 3, .. }), "{error:?}");
 
     let policy = policy(600, 0, Some(3));
     let slow = run(&policy, |input| {
@@ -71,21 +83,21 @@ async fn attempts_limit_connects_but_not_health_wait() {
 #[tokio::test(start_paused = true)]
 async fn health_timeout_without_connection_is_connect_error() {
     let error = run(&policy(60, 0, None), |_| down()).await.unwrap_err();
-    assert!(matches!(&error, NotHealthy::Connect { error, .. } if error.is_absent()), "{error:?}");
+    assert!(matches!(&error.reason, Reason::Unreached { error, .. } if error.is_absent()), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_connection_is_not_retried() {
     let error =
         run(&policy(600, 0, None), |_| Err::<RunnerStatus, _>(ScriptedFault::Refused)).await.unwrap_err();
-    assert!(matches!(error, NotHealthy::Connect { attempts: 1, .. }), "{error:?}");
+    assert!(matches!(error.reason, Reason::Unreached { attempts: 1, .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn stopped_runner_fails_health_before_timeout() {
     let error = run(&policy(600, 0, None), |_| Ok(RunnerStatus::Stopped)).await.unwrap_err();
-    let NotHealthy::Stopped { waited, .. } = error else { panic!("{error:?}") };
-    assert!(waited < Duration::from_secs(60), "{waited:?}");
+    assert!(matches!(error.reason, Reason::Problem(NotHealthy::Stopped { .. })), "{error:?}");
+    assert!(error.waited < Duration::from_secs(60), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,8 +109,9 @@ async fn stop_token_ends_health_wait_immediately() {
         tokio::time::sleep(Duration::from_secs(100)).await;
         stop.cancel();
     });
-    let Err(NotHealthy::Interrupted { waited, .. }) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(waited.as_secs(), 100);
+    let error = outcome.unwrap_err();
+    assert!(matches!(error.reason, Reason::Interrupted), "{error:?}");
+    assert_eq!(error.waited.as_secs(), 100);
 }
 
 fn down() -> Result<RunnerStatus, ScriptedFault> {
@@ -150,17 +163,13 @@ async fn level_auto_waits_for_maximum_level() {
 async fn timeout_names_missing_level_or_version() {
     let strict = HealthPolicy { level: Some(Level::Polling), ..policy(60, 0, None) };
     let error = run(&strict, |_| Ok(seen(Level::Ready, Some(Level::Polling), None))).await.unwrap_err();
-    let NotHealthy::TimedOut { missing: Missing::Level { wanted, reasons }, .. } = error else {
-        panic!("{error:?}")
-    };
-    assert_eq!((wanted, reasons.len()), (Level::Polling, 1));
+    let Missing::Level { wanted, reasons } = missing_in(&error) else { panic!("{error:?}") };
+    assert_eq!((*wanted, reasons.len()), (Level::Polling, 1));
 
     let versioned = HealthPolicy { expected_version: Some("19.3.0".into()), ..policy(60, 0, None) };
     let old = seen(Level::Polling, Some(Level::Polling), Some("19.2.0"));
     let error = run(&versioned, |_| Ok(old.clone())).await.unwrap_err();
-    let NotHealthy::TimedOut { missing: Missing::Version { found, .. }, .. } = error else {
-        panic!("{error:?}")
-    };
+    let Missing::Version { found, .. } = missing_in(&error) else { panic!("{error:?}") };
     assert_eq!(found.as_deref(), Some("19.2.0"));
 }
 
@@ -168,7 +177,10 @@ async fn timeout_names_missing_level_or_version() {
 async fn unsupported_level_fails_immediately_with_upstream() {
     let strict = HealthPolicy { level: Some(Level::Ready), ..policy(600, 0, None) };
     let error = run(&strict, |_| Ok(RunnerStatus::Running)).await.unwrap_err();
-    assert!(matches!(error, NotHealthy::NotVerifiable { wanted: "level" }), "{error:?}");
+    assert!(
+        matches!(error.reason, Reason::Problem(NotHealthy::NotVerifiable { wanted: "level" })),
+        "{error:?}"
+    );
     let process = HealthPolicy { level: Some(Level::Process), ..policy(600, 0, None) };
     assert!(run(&process, |_| Ok(RunnerStatus::Running)).await.is_ok());
 }
@@ -184,7 +196,10 @@ async fn start_if_stopped_starts_runner_once() {
     // It exits again immediately, and is not started again.
     let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
     let error = wait("m1", &&wrapper, &starting, &CancellationToken::new()).await.unwrap_err();
-    assert!(matches!(error, NotHealthy::Stopped { start: Some(Start::Requested), .. }), "{error:?}");
+    assert!(
+        matches!(error.reason, Reason::Problem(NotHealthy::Stopped { start: Some(Start::Requested) })),
+        "{error:?}"
+    );
 }
 
 /// A wrapper with a stopped runner that stays stopped. It never responds to a request to start the runner if there is no response.
@@ -231,8 +246,9 @@ async fn interrupted_health_wait_reports_requested_start() {
             tokio::time::sleep(STOPPED_GRACE / 2).await;
             stop.cancel();
         });
-        let Err(NotHealthy::Interrupted { start_requested, .. }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(start_requested, reported, "{response:?}");
+        let error = outcome.unwrap_err();
+        assert!(matches!(error.reason, Reason::Interrupted), "{error:?}");
+        assert_eq!(error.requested != Requested::No, reported, "{response:?}");
     }
 }
 
@@ -250,8 +266,8 @@ async fn working_waits_for_successful_jobs() {
     assert!(healthy.waited >= Duration::from_secs(120), "{healthy:?}");
 
     let error = run(&working, |_| Ok(with_jobs(1, 3))).await.unwrap_err();
-    let NotHealthy::TimedOut { missing, .. } = error else { panic!("{error:?}") };
-    assert_eq!(missing, Missing::Jobs { succeeded: 1, failed: 3, wanted: 2 });
+    let missing = missing_in(&error);
+    assert_eq!(*missing, Missing::Jobs { succeeded: 1, failed: 3, wanted: 2 });
     assert_eq!(missing.progress().as_deref(), Some("1 of 2 jobs"));
 
     // `auto` waits for no jobs.
@@ -275,10 +291,8 @@ async fn rejected_token_ends_the_wait() {
     })
     .await
     .unwrap_err();
-    let NotHealthy::TimedOut { waited, missing: Missing::Level { .. }, .. } = error else {
-        panic!("{error:?}")
-    };
-    assert!(waited < Duration::from_secs(20), "{waited:?}");
+    assert!(matches!(missing_in(&error), Missing::Level { .. }), "{error:?}");
+    assert!(error.waited < Duration::from_secs(20), "{error:?}");
     let ready = HealthPolicy { level: Some(Level::Ready), ..policy(60, 0, None) };
     assert!(run(&ready, |_| Ok(rejected())).await.is_ok());
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     client::{DrainRequest, Snapshot, Start},
     fleet::{
+        Failure, Reason,
         drain::{self, DrainPolicy, Mode, NotDrained, OnTimeout, OnUnreachable, Until},
         test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
     },
@@ -13,7 +14,7 @@ use crate::{
 
 type Script = fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault>;
 
-/// Runs until a drain is requested, then drains for a minute. A call takes some time, as a real one does.
+/// Runs until a drain is requested, then run for a minute. A call takes some time, as a real one does.
 struct Host {
     wrapper: Scripted<Script>,
     reads: AtomicUsize,
@@ -68,32 +69,32 @@ impl Wrapper for &Host {
 
 /// Drains `name`, guarded by all other hosts.
 async fn guarded(
-    drains: &Drains,
+    run: &Run,
     hosts: &[(&str, &Host)],
     name: &str,
     min_healthy: usize,
-) -> Result<(), NotDrained> {
+) -> Result<(), Failure<NotDrained>> {
     let own: &Host = hosts.iter().find(|(key, _)| *key == name).unwrap().1;
     let others = hosts.iter().filter(|(key, _)| *key != name);
     let peers = others.map(|&(key, host)| (key.to_owned(), peer(key, host))).collect();
-    guarded_by(drains, name, own, peers, min_healthy).await
+    guarded_by(run, name, own, peers, min_healthy).await
 }
 
 fn peer<'a>(identity: &str, host: &'a Host) -> Peer<&'a Host> {
-    Peer { identity: identity.to_owned(), wrapper: Ok(host) }
+    Ok((WrapperIdentity::example(identity), host))
 }
 
 /// Drains `own`, whose identity is `name`, guarded by these peers.
 async fn guarded_by(
-    drains: &Drains,
+    run: &Run,
     name: &str,
     own: &Host,
     peers: BTreeMap<String, Peer<&Host>>,
     min_healthy: usize,
-) -> Result<(), NotDrained> {
+) -> Result<(), Failure<NotDrained>> {
     let peer_check = WithPeers {
-        drains,
-        identity: name.to_owned(),
+        run,
+        manager: WrapperIdentity::example(name),
         peers,
         min_healthy,
         retry: retry(None),
@@ -119,29 +120,37 @@ async fn guarded_by(
     outcome.map(drop)
 }
 
-fn refused(outcome: &Result<(), NotDrained>) -> bool {
-    matches!(outcome, Err(NotDrained::TooFewPeers { .. }))
+fn refused(outcome: &Result<(), Failure<NotDrained>>) -> bool {
+    matches!(outcome, Err(Failure { reason: Reason::Problem(NotDrained::TooFewPeers(_)), .. }))
+}
+
+/// The peers of a drain that was refused.
+#[track_caller]
+fn too_few(outcome: Result<(), Failure<NotDrained>>) -> TooFewPeers {
+    match outcome {
+        Err(Failure { reason: Reason::Problem(NotDrained::TooFewPeers(few)), .. }) => few,
+        outcome => panic!("{outcome:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_mutually_guarded_drains_is_refused() {
-    let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
+async fn one_of_two_mutually_guarded_run_is_refused() {
+    let (run, one, two) = (Run::default(), Host::healthy(), Host::healthy());
     let hosts = [("one", &one), ("two", &two)];
-    let (first, second) =
-        tokio::join!(guarded(&drains, &hosts, "one", 1), guarded(&drains, &hosts, "two", 1));
+    let (first, second) = tokio::join!(guarded(&run, &hosts, "one", 1), guarded(&run, &hosts, "two", 1));
     assert_eq!([&first, &second].map(refused).iter().filter(|it| **it).count(), 1, "{first:?} {second:?}");
     assert_eq!(one.wrapper.requests().0 + two.wrapper.requests().0, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_of_three_mutual_guards_drain_if_min_healthy_is_1() {
-    let drains = Drains::default();
+    let run = Run::default();
     let [one, two, three] = [(); 3].map(|()| Host::healthy());
     let hosts = [("one", &one), ("two", &two), ("three", &three)];
     let outcomes = tokio::join!(
-        guarded(&drains, &hosts, "one", 1),
-        guarded(&drains, &hosts, "two", 1),
-        guarded(&drains, &hosts, "three", 1)
+        guarded(&run, &hosts, "one", 1),
+        guarded(&run, &hosts, "two", 1),
+        guarded(&run, &hosts, "three", 1)
     );
     let refusals = [&outcomes.0, &outcomes.1, &outcomes.2].map(refused);
     assert_eq!(refusals.iter().filter(|it| **it).count(), 1, "{outcomes:?}");
@@ -159,9 +168,9 @@ async fn refusal_after_lost_response_reports_possible_request() {
         Ok(if input.elapsed.as_millis() < 200 { RunnerStatus::Running } else { RunnerStatus::Stopped })
     });
     let hosts = [("one", &own), ("two", &other)];
-    let error = guarded(&Drains::default(), &hosts, "one", 1).await.unwrap_err();
-    let NotDrained::TooFewPeers { requested, .. } = &error else { panic!("{error:?}") };
-    assert_eq!((*requested, error.may_be_requested()), (drain::Requested::Perhaps, true));
+    let error = guarded(&Run::default(), &hosts, "one", 1).await.unwrap_err();
+    assert_eq!(error.requested, drain::Requested::Perhaps);
+    too_few(Err(error));
 }
 
 /// Another client's shutdown was joined without the check, and was then cancelled.
@@ -172,27 +181,21 @@ async fn runner_whose_joined_shutdown_was_cancelled_is_drained_only_with_peers()
     });
     let other = Host::new(|_| Ok(RunnerStatus::Stopped));
     let hosts = [("one", &own), ("two", &other)];
-    let outcome = guarded(&Drains::default(), &hosts, "one", 1).await;
+    let outcome = guarded(&Run::default(), &hosts, "one", 1).await;
     assert!(refused(&outcome), "{outcome:?}");
     assert_eq!(own.wrapper.requests(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
-    let (drains, one, two) = (Drains::default(), Host::healthy(), Host::healthy());
+    let (run, one, two) = (Run::default(), Host::healthy(), Host::healthy());
     // The map of all managers, as a configuration passes it.
     let all = BTreeMap::from([("a".to_owned(), peer("one", &one))]);
-    let Err(NotDrained::TooFewPeers { peers: few, .. }) = guarded_by(&drains, "one", &one, all, 1).await
-    else {
-        panic!("it guards itself");
-    };
+    let few = too_few(guarded_by(&run, "one", &one, all, 1).await);
     assert!(matches!(few.unhealthy[..], [(_, PeerProblem::Itself)]), "{few:?}");
 
     let twice = ["a", "b"].map(|key| (key.to_owned(), peer("two", &two))).into();
-    let Err(NotDrained::TooFewPeers { peers: few, .. }) = guarded_by(&drains, "one", &one, twice, 2).await
-    else {
-        panic!("one peer counts twice");
-    };
+    let few = too_few(guarded_by(&run, "one", &one, twice, 2).await);
     assert!(few.healthy == 1 && matches!(few.unhealthy[..], [(_, PeerProblem::Duplicate)]), "{few:?}");
     assert_eq!(one.wrapper.requests(), (0, 0));
 }
@@ -200,16 +203,12 @@ async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
 #[tokio::test(start_paused = true)]
 async fn peer_drained_by_this_process_is_unhealthy() {
     // It reports `running` to the end, as one behind upstream's wrapper that forgot the request.
-    let (drains, one) = (Drains::default(), Host::healthy());
+    let (run, one) = (Run::default(), Host::healthy());
     let two = Host::new(|_| Ok(RunnerStatus::Running));
     let hosts = [("one", &one), ("two", &two)];
-    let under_way = drains.begin("two");
-    let outcome = guarded(&drains, &hosts, "one", 1).await;
-    let Err(NotDrained::TooFewPeers { peers: TooFewPeers { healthy: 0, wanted: 1, unhealthy }, .. }) =
-        outcome
-    else {
-        panic!("{outcome:?}")
-    };
+    let under_way = run.begin_drain(&WrapperIdentity::example("two"));
+    let TooFewPeers { healthy, wanted, unhealthy } = too_few(guarded(&run, &hosts, "one", 1).await);
+    assert_eq!((healthy, wanted), (0, 1));
     assert!(
         matches!(unhealthy.as_slice(), [(key, PeerProblem::DrainedHere)] if key == "two"),
         "{unhealthy:?}"
@@ -217,7 +216,7 @@ async fn peer_drained_by_this_process_is_unhealthy() {
 
     // A drain that requested nothing takes that back.
     drop(under_way);
-    assert!(guarded(&drains, &hosts, "one", 1).await.is_ok());
+    assert!(guarded(&run, &hosts, "one", 1).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,11 +253,11 @@ async fn peer_with_drain_request_is_unhealthy() {
         exit: None,
     }));
     let wrapper = Scripted::new(move |_: ScriptInput| Ok::<_, ScriptedFault>(snapshot.clone()));
-    let drains = Drains::default();
+    let run = Run::default();
     let guarded = WithPeers {
-        drains: &drains,
-        identity: "one".into(),
-        peers: BTreeMap::from([("two".to_owned(), Peer { identity: "two".into(), wrapper: Ok(&wrapper) })]),
+        run: &run,
+        manager: WrapperIdentity::example("one"),
+        peers: BTreeMap::from([("two".to_owned(), Ok((WrapperIdentity::example("two"), &wrapper)))]),
         min_healthy: 1,
         retry: retry(None),
         under_way: Mutex::default(),
@@ -269,31 +268,30 @@ async fn peer_with_drain_request_is_unhealthy() {
 
 #[tokio::test(start_paused = true)]
 async fn peer_check_retries_once_and_names_unreachable_peer() {
-    let (drains, one) = (Drains::default(), Host::healthy());
+    let (run, one) = (Run::default(), Host::healthy());
     let flaky = Host::new(|input| {
         if input.elapsed.as_millis() < 500 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
     });
-    assert!(guarded(&drains, &[("one", &one), ("two", &flaky)], "one", 1).await.is_ok());
+    assert!(guarded(&run, &[("one", &one), ("two", &flaky)], "one", 1).await.is_ok());
     assert_eq!(flaky.reads.load(Ordering::SeqCst), 2);
 
     let (other, gone) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
-    let outcome = guarded(&drains, &[("other", &other), ("two", &gone)], "other", 1).await;
-    let Err(NotDrained::TooFewPeers { peers, .. }) = outcome else { panic!("{outcome:?}") };
+    let peers = too_few(guarded(&run, &[("other", &other), ("two", &gone)], "other", 1).await);
     assert!(matches!(&peers.unhealthy[0].1, PeerProblem::Unreached(error) if error.is_absent()), "{peers:?}");
     assert_eq!(gone.reads.load(Ordering::SeqCst), 3);
 }
 
-/// The peers of 64 drains respond to nothing: all drains report it after the time limit of one peer.
+/// The peers of 64 run respond to nothing: all run report it after the time limit of one peer.
 #[tokio::test(start_paused = true)]
-async fn drains_check_their_peers_in_parallel() {
-    let drains = Drains::default();
+async fn run_check_their_peers_in_parallel() {
+    let run = Run::default();
     let (own, silent) = (Host::healthy(), Host::new(|_| Err(ScriptedFault::Down)));
     let start = Instant::now();
     let checks = (0..64).map(|number| {
-        let (drains, own, silent) = (&drains, &own, &silent);
+        let (run, own, silent) = (&run, &own, &silent);
         async move {
             let peers = BTreeMap::from([("peer".to_owned(), peer("peer", silent))]);
-            guarded_by(drains, &format!("m{number}"), own, peers, 1).await
+            guarded_by(run, &format!("m{number}"), own, peers, 1).await
         }
     });
     let outcomes = futures::future::join_all(checks).await;

@@ -1,6 +1,5 @@
 //! The attributes of a drain resource, their checks, and their conversion.
 
-use grit_ssh::Selectors;
 use std::time::Duration;
 
 use grit_plugin::{
@@ -9,15 +8,22 @@ use grit_plugin::{
         AttributePath, Schema, Value, computed_text, object, object_schema, required_object, required_text,
     },
 };
+use grit_ssh::Selectors;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::WrapperClient, config::drain::CallbackArgs, config::drain::DRAIN_TIMEOUT,
-    config::drain::DrainOptions, config::drain::GuardArgs, config::drain::option_attributes,
-    config::enum_attribute::member, config::manager::InvalidManager, config::manager::RunnerManagerArgs,
-    config::provider_block::Configured, config::retry::RetryArgs, config::text::check_set,
-    config::text::check_text, config::timeouts::DeleteTimeout, duration::human, explain::drain,
-    explain::drain::Planned,
+    config::{
+        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
+        enum_attribute::member,
+        manager::RunnerManagerArgs,
+        provider_block::Configuration,
+        retry::RetryArgs,
+        text::{check_set, check_text},
+        timeouts::DeleteTimeout,
+    },
+    duration::human,
+    explain::drain::{self, Planned},
+    manager::{InvalidManager, Manager},
 };
 
 /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
@@ -60,9 +66,15 @@ impl DrainState {
         self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())
     }
 
-    /// The host and wrapper that a connection reaches, in one notation; `None` if an address is unknown or invalid.
-    pub(super) fn manager_identity(&self, selectors: Selectors) -> Option<String> {
-        self.runner_manager.as_ref_option()?.identity(selectors)
+    /// The ids that `GRIT_ASSUME_TERMINATED` can contain for this drain: of the instance, and its own.
+    pub(super) fn identifiers(&self) -> impl Iterator<Item = &str> {
+        self.instance().into_iter().chain(Some(self.id()).filter(|id| !id.is_empty()))
+    }
+
+    /// Whether its runner manager has valid addresses.
+    pub(super) fn has_addresses(&self) -> bool {
+        let manager = self.runner_manager.as_ref_option();
+        manager.is_some_and(|manager| manager.identity(Selectors::default()).is_some())
     }
 
     /// The id of the drain resource; empty while it is planned.
@@ -83,12 +95,12 @@ impl DrainState {
         manager.and_then(|manager| manager.address.as_ref_option()).map_or("(unknown)", String::as_str)
     }
 
-    /// A client of the wrapper; or the invalid attribute, and why it is invalid.
-    pub(super) fn client(&self, known: &Configured) -> Result<WrapperClient, (String, String)> {
+    /// The runner manager for a connection; or the invalid attribute, and why it is invalid.
+    pub(super) fn resolve(&self, configuration: &Configuration) -> Result<Manager, (String, String)> {
         let Value::Value(manager) = &self.runner_manager else {
             return Err(("runner_manager".to_owned(), "it has no value".to_owned()));
         };
-        manager.client(&self.name(), known).map_err(|InvalidManager { attribute, problem }| {
+        manager.resolve(&self.name(), configuration).map_err(|InvalidManager { attribute, problem }| {
             (format!("runner_manager.{attribute}"), problem.to_string())
         })
     }

@@ -3,20 +3,21 @@
 //! A runner manager that is not healthy or unreachable is drift, not an error: plan and destroy must work while hosts are down. If a runner
 //! manager cannot be checked from here (no credentials, a rejected login, a jump host that is down), its state is kept, with a warning.
 
-use grit_ssh::{HANDSHAKES, Reachability};
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
     call,
     schema::{AttributePath, Value},
 };
-use tokio::time::{Instant, timeout_at};
+use grit_ssh::{HANDSHAKES, Reachability};
+use tokio::time::Instant;
 
 use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
 use crate::{
-    client::ClientError, client::Level, client::Snapshot, client::Wrapper, config::manager,
-    config::provider_block::Configured, explain, explain::health, fleet, fleet::health::HealthPolicy,
-    log_key,
+    client::{ClientError, Level, Snapshot},
+    config::{manager, provider_block::Configuration},
+    explain::{self, health},
+    fleet::{self, Unread, health::HealthPolicy},
 };
 
 /// The time limit of a refresh of up to [`HANDSHAKES`] runner managers. It also limits a plan.
@@ -25,8 +26,6 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 const TIME_PER_MANAGER: Duration = Duration::from_millis(20);
 /// A host that did not respond in this time is unreachable. A shorter attempt, which the end of the refresh cut off, shows nothing.
 const MIN_ATTEMPT: Duration = Duration::from_secs(3);
-/// Time for a check to report its error after the time limit.
-const ERROR_GRACE: Duration = Duration::from_secs(1);
 /// Why a runner manager was not checked in time.
 const LATE: &str = "not checked within the time limit of the refresh";
 
@@ -42,27 +41,17 @@ enum Found {
 }
 
 /// Checks all runner managers of the state.
-pub(super) async fn check(known: &Configured, state: &HealthState) -> RefreshResult {
-    let managers = manager::known(&state.runner_managers);
+pub(super) async fn check(configuration: &Configuration, state: &HealthState) -> RefreshResult {
+    let managers = manager::resolve(&state.runner_managers, configuration);
     let limit = time_limit(managers.len());
-    let deadline = Instant::now() + limit;
-    let policy = &state.policy(known, Instant::now(), limit);
-    let found = fleet::for_each(managers, |key, manager| async move {
-        let client = match manager.client(&key, known) {
-            Ok(client) => client.until(deadline),
-            Err(error) => return Found::Unreachable(error.to_string()),
-        };
-        match timeout_at(deadline + ERROR_GRACE, client.read_status()).await {
-            Ok(Ok(snapshot)) => of_snapshot(snapshot, policy),
-            Ok(Err(error)) if was_cut_off(&error, deadline) => Found::NotChecked(LATE.to_owned()),
-            Ok(Err(error)) => {
-                tracing::info!({ log_key::MANAGER } = key, "refresh cannot reach the wrapper: {error}");
-                of_error(&error)
-            }
-            Err(_) => Found::NotChecked(LATE.to_owned()),
-        }
+    let start = Instant::now();
+    let policy = &state.policy(configuration, start, limit);
+    let statuses = fleet::read_all(managers, start + limit).await;
+    let found = statuses.into_iter().map(|(key, status)| {
+        let found = Found::of(&key, status, policy);
+        (key, found)
     });
-    RefreshResult(found.await)
+    RefreshResult(found.collect())
 }
 
 pub(super) fn time_limit(managers: usize) -> Duration {
@@ -71,8 +60,23 @@ pub(super) fn time_limit(managers: usize) -> Duration {
 }
 
 /// Whether the attempt was too short to show anything about the host.
-fn was_cut_off(error: &ClientError, deadline: Instant) -> bool {
-    Instant::now() >= deadline && error.time_limit().is_some_and(|limit| limit < MIN_ATTEMPT)
+fn is_short(error: &ClientError) -> bool {
+    error.time_limit().is_some_and(|limit| limit < MIN_ATTEMPT)
+}
+
+impl Found {
+    fn of(key: &str, status: Result<Snapshot, Unread>, policy: &HealthPolicy) -> Self {
+        match status {
+            Ok(snapshot) => of_snapshot(snapshot, policy),
+            Err(Unread::Invalid(invalid)) => Self::Unreachable(invalid.to_string()),
+            Err(Unread::Late) => Self::NotChecked(LATE.to_owned()),
+            Err(Unread::CutOff(error)) if is_short(&error) => Self::NotChecked(LATE.to_owned()),
+            Err(Unread::Failed(error) | Unread::CutOff(error)) => {
+                tracing::info!(manager = key, "refresh cannot reach the wrapper: {error}");
+                of_error(&error)
+            }
+        }
+    }
 }
 
 fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
@@ -160,6 +164,7 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::provider_block::ProviderArgs;
 
     #[test]
     fn time_limit_grows_with_waiting_connections() {
@@ -168,17 +173,23 @@ mod tests {
         assert_eq!(time_limit(1000).as_millis(), 28_720);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn only_short_attempt_at_the_deadline_is_cut_off() {
+    #[test]
+    fn only_short_attempt_at_the_deadline_is_cut_off() {
+        let policy = HealthState::default().policy(
+            &Configuration::new(ProviderArgs::default(), |_| None),
+            Instant::now(),
+            REFRESH_TIMEOUT,
+        );
         let silent_for = |limit| ClientError::NoAnswer {
             method: "GetStatus",
             limit,
             route: Box::new(crate::client::example_route()),
         };
-        let (short, deadline) = (Duration::from_millis(500), Instant::now() + REFRESH_TIMEOUT);
-        assert!(!was_cut_off(&silent_for(short), deadline), "it failed by its own timeout");
-        tokio::time::sleep(REFRESH_TIMEOUT).await;
-        assert!(was_cut_off(&silent_for(short), deadline));
-        assert!(!was_cut_off(&silent_for(REFRESH_TIMEOUT), deadline));
+        let is_checked = |unread| !matches!(Found::of("m1", Err(unread), &policy), Found::NotChecked(_));
+        let short = Duration::from_millis(500);
+        assert!(is_checked(Unread::Failed(silent_for(short))), "it failed by its own timeout");
+        assert!(!is_checked(Unread::CutOff(silent_for(short))));
+        assert!(is_checked(Unread::CutOff(silent_for(REFRESH_TIMEOUT))));
+        assert!(!is_checked(Unread::Late));
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         timeouts::WaitTimeouts,
     },
     duration::human,
-    ending_drains::PARALLELISM,
+    run::PARALLELISM,
 };
 
 pub(super) fn schema() -> Schema {

@@ -3,7 +3,7 @@
 //! Terraform starts the destroys of the drain resources after this, at most 10 at a time. Each destroy finds its drain in progress, and waits for its
 //! end. A request that fails is only logged: the destroy repeats it.
 //!
-//! A plan knows which drains end (see [`ending_drains`](crate::ending_drains)), and passes them to the apply:
+//! A plan knows which drains end (see [`EarlyDrain`]), and passes them to the apply:
 //!
 //! | core | by |
 //! |---|---|
@@ -19,7 +19,7 @@ use std::{
 };
 
 use grit_plugin::{
-    Problem, Walk, call,
+    Problems, Walk, call,
     schema::{AttributePath, Value},
 };
 use serde_json::{Map, Value as Json};
@@ -31,18 +31,17 @@ use super::{
     state::{HealthState, START_DRAINS},
 };
 use crate::{
-    assume_terminated,
-    client::{Wrapper, WrapperClient},
-    config::provider_block::Configured,
-    ending_drains::parallelism_is_set,
+    client::{Wrapper as _, WrapperClient},
+    config::{manager, provider_block::Configuration},
     explain::start_drains,
     fleet::{
-        self,
+        self, Failure, Reason,
         drain::{DrainPolicy, NotDrained, Until},
+        draining::Draining,
     },
-    log_key,
-    process::ConfigurationState,
-    resources::{draining::Draining, early_drain::EarlyDrain},
+    manager::{Identities, Manager, WrapperIdentity},
+    resources::early_drain::{EarlyDrain, parallelism_is_set},
+    run::{Event, Row},
 };
 
 /// The drains that a plan ends, by the id of the drain resource.
@@ -56,23 +55,24 @@ pub(super) struct Candidate {
     /// The id of the drain resource.
     id: String,
     early: EarlyDrain,
+    manager: Manager,
     client: WrapperClient,
 }
 
 /// Why a drain is left to its destroy.
 enum Left {
     To(&'static str),
-    NotDrained(NotDrained),
+    NotDrained(Failure<NotDrained>),
 }
 
 impl RunnerHealth {
     /// The drains of this health check that the plan ends, as far as the plan has reached: those of a runner manager in its map.
     pub(super) fn ending(&self, state: &HealthState) -> Ending {
-        let selectors = self.shared.selectors();
+        let selectors = self.context.selectors();
         let drains = state.guards.iter().flatten().filter_map(|(key, id)| {
             let (id, manager) = (id.as_ref_option()?, state.manager(key)?);
-            let json = self.shared.ending_drains.request(id)?;
-            let is_same = EarlyDrain::of_json(&json)?.manager == manager.identity(selectors)?;
+            let json = self.context.run.early_drain(id)?;
+            let is_same = EarlyDrain::of_json(&json)?.manager == manager.identity(selectors?)?;
             is_same.then(|| (id.clone(), json))
         });
         drains.collect()
@@ -83,7 +83,7 @@ impl RunnerHealth {
         &self,
         prior: &HealthState,
         planned: &HealthState,
-    ) -> Result<Value<Vec<Value<String>>>, Problem> {
+    ) -> Result<Value<Vec<Value<String>>>, Problems> {
         let starts = match (&planned.start_drains, &planned.guards) {
             (Value::Unknown, _) | (Value::Value(true), Value::Unknown) => return Ok(Value::Unknown),
             (starts, _) => starts.unwrap_or(START_DRAINS),
@@ -97,11 +97,10 @@ impl RunnerHealth {
             .filter(|(_, id)| proves && ending.contains_key(*id))
             .map(|(key, _)| *key)
             .collect();
-        let is_alone = |(key, id): &&(&String, &String)| {
-            !started.contains(key) && self.shared.ending_drains.is_ending(id)
-        };
+        let is_alone =
+            |(key, id): &&(&String, &String)| !started.contains(key) && self.context.run.is_ending(id);
         let alone = leaving.iter().filter(is_alone).count();
-        if self.shared.ending_drains.are_alone(alone) && call().walk != Walk::Apply && !parallelism_is_set() {
+        if self.context.run.leaves_alone(alone) && call().walk != Walk::Apply && !parallelism_is_set() {
             call().warn(start_drains::drains_wait(false).at(AttributePath::new("start_drains")));
         }
         let started: Vec<_> = started.into_iter().map(|key| Value::Value(key.clone())).collect();
@@ -115,9 +114,9 @@ impl RunnerHealth {
         prior: &HealthState,
         planned: &HealthState,
         leaving: &[(&String, &String)],
-    ) -> Result<Ending, Problem> {
+    ) -> Result<Ending, Problems> {
         let call = call();
-        let is_read = prior.id.as_ref_option().is_some_and(|id| self.shared.ending_drains.is_refreshed(id));
+        let is_read = prior.id.as_ref_option().is_some_and(|id| self.context.run.is_read(id));
         if call.private.is_stored_by_plan && call.walk == Walk::Plan {
             return Ok(self.ending(prior));
         }
@@ -125,7 +124,7 @@ impl RunnerHealth {
         let is_old = |(_, id): &&(&String, &String)| kept.contains_key(*id);
         let old: Vec<_> = leaving.iter().filter(is_old).map(|(key, _)| key.as_str()).collect();
         if !is_read && !old.is_empty() && self.is_plan(planned) {
-            return Err(start_drains::old_ending_drains(&old).at(AttributePath::new("start_drains")));
+            return Err(start_drains::old_ending_drains(&old).at(AttributePath::new("start_drains")).into());
         }
         Ok(kept)
     }
@@ -136,25 +135,24 @@ impl RunnerHealth {
         match call().walk {
             Walk::Plan => true,
             Walk::Apply => false,
-            Walk::Unknown => ids.any(|id| self.shared.stored_drains.is_stored(id)),
+            Walk::Unknown => ids.any(|id| self.context.run.is_stored(id)),
         }
     }
 
     /// The drains of `started_drains` in the planned state. One whose runner manager is not the one of the plan is left out.
     pub(super) fn candidates(&self, prior: &HealthState, planned: &HealthState) -> Candidates {
-        let ConfigurationState::Configured(known) = self.shared.configuration() else {
-            return Candidates::new();
-        };
+        let Some(configuration) = self.context.configuration() else { return Candidates::new() };
         let ending = kept();
         let keys = planned.started_drains.iter().flatten().filter_map(Value::as_ref_option);
         let candidate = |key: &String| {
             let id = prior.guards.as_ref_option()?.get(key)?.as_ref_option()?.clone();
             let (early, manager) = (EarlyDrain::of_json(ending.get(&id)?)?, prior.manager(key)?);
-            if manager.identity(known.selectors()).as_ref() != Some(&early.manager) {
+            let manager = manager.resolve(key, &configuration).ok()?;
+            if manager.identity != early.manager {
                 Left::To("the provider block selects another host than in the plan").log(key);
                 return None;
             }
-            Some(Candidate { id, early, client: manager.client(key, &known).ok()? })
+            Some(Candidate { id, early, client: manager.client(), manager })
         };
         keys.filter_map(|key| Some((key.clone(), candidate(key)?))).collect()
     }
@@ -168,55 +166,50 @@ impl RunnerHealth {
 
     /// Requests the drains, without waiting for their end. `state`: the health check after its update.
     pub(super) async fn start_drains(&self, candidates: Candidates, state: &HealthState) {
-        let ConfigurationState::Configured(known) = self.shared.configuration() else { return };
-        if candidates.is_empty() {
-            return;
-        }
-        let selectors = known.selectors();
-        let managers = state.runner_managers.iter().flatten();
-        let kept: BTreeSet<_> =
-            managers.filter_map(|(_, it)| it.as_ref_option()?.identity(selectors)).collect();
+        let Some(configuration) = &self.context.configuration() else { return };
+        let selectors = configuration.selectors();
+        let kept = manager::known(&state.runner_managers).filter_map(|(_, it)| it.identity(selectors));
+        let kept = &kept.collect::<BTreeSet<_>>();
         let deadline = Instant::now() + time_limit(candidates.len());
-        let (known, kept) = (&known, &kept);
         fleet::for_each(candidates, |key, drain| async move {
-            match self.start_drain(&key, &drain, known, kept, deadline).await {
-                Ok(()) => tracing::info!({ log_key::MANAGER } = key, "drain requested by the health check"),
+            match self.start_drain(&drain, configuration, kept, deadline).await {
+                Ok(()) => tracing::info!(manager = key, "drain requested by the health check"),
                 Err(left) => left.log(&key),
             }
         })
         .await;
     }
 
-    /// `kept`: the identities of the runner managers of the health check.
+    /// `kept`: the runner managers of the health check.
     async fn start_drain(
         &self,
-        key: &str,
         drain: &Candidate,
-        known: &Configured,
-        kept: &BTreeSet<String>,
+        configuration: &Configuration,
+        kept: &BTreeSet<WrapperIdentity>,
         deadline: Instant,
     ) -> Result<(), Left> {
-        let Candidate { id, early, client } = drain;
-        if kept.contains(&early.manager)
-            || self.shared.guard.successor(&early.instance, &early.manager).is_some()
-        {
+        let (Candidate { id, early, manager, client }, run) = (drain, &self.context.run);
+        if kept.contains(&early.manager) || run.successor(&early.instance, &early.manager).is_some() {
             return Err(Left::To("another drain resource of this run has its instance or its address"));
         }
-        if assume_terminated::names([early.instance.as_str(), id.as_str()]) {
+        if run.assumed().contains([early.instance.as_str(), id.as_str()]) {
             return Err(Left::To("the instance is assumed terminated"));
         }
         // Upstream's wrapper accepts a callback only with the first request.
         if early.has_callback && !is_grit_wrapper(&client.until(deadline)).await {
             return Err(Left::To("its callback must be in the first request"));
         }
-        if self.shared.shared_runners.drains(&early.manager, &early.instance).is_err() {
+        let row = super::row(Event::Drained, id, Identities::of(early.manager.clone()));
+        let row = Row { instance: Some(early.instance.clone()), ..row };
+        if !run.record(row, call().walk).is_empty() {
             return Err(Left::To("another drain resource has the same runner manager"));
         }
-        let (start, retry) = (Instant::now(), known.retry(None, Some(1)));
-        let policy = early.options().policy(id, start, deadline - start, retry);
-        let policy = DrainPolicy { until: Until::Accepted, ..policy };
-        let draining = Draining { shared: &self.shared, known, name: key, client, options: early.options() };
-        draining.run(client, &policy, &call().stop).await.map(|_| ()).map_err(Left::NotDrained)
+        let (start, options) = (Instant::now(), early.options());
+        let policy = options.policy(configuration, id, start, deadline - start, false);
+        let retry = configuration.retry(None, Some(1));
+        let policy = &DrainPolicy { until: Until::Accepted, retry, ..policy };
+        let draining = Draining { run, manager, policy, guard: options.guard(configuration), gitlab: None };
+        draining.run(client, &call().stop).await.map(|_| ()).map_err(Left::NotDrained)
     }
 }
 
@@ -244,15 +237,18 @@ impl Left {
     fn log(&self, manager: &str) {
         let why = match self {
             Self::To(why) => (*why).to_owned(),
-            Self::NotDrained(NotDrained::Connect { error, .. }) => error.to_string(),
-            Self::NotDrained(NotDrained::TooFewPeers { .. }) => "too few peers are healthy".to_owned(),
-            Self::NotDrained(NotDrained::Interrupted { .. }) => "Terraform was stopped".to_owned(),
-            Self::NotDrained(NotDrained::TimedOut { .. } | NotDrained::Replaced { .. }) => {
-                "the wrapper did not accept the drain in time".to_owned()
-            }
+            Self::NotDrained(failure) => match &failure.reason {
+                Reason::Invalid(invalid) => invalid.to_string(),
+                Reason::Unreached { error, .. } => error.to_string(),
+                Reason::Interrupted => "Terraform was stopped".to_owned(),
+                Reason::Problem(NotDrained::TooFewPeers(_)) => "too few peers are healthy".to_owned(),
+                Reason::Problem(NotDrained::TimedOut { .. } | NotDrained::Replaced { .. }) => {
+                    "the wrapper did not accept the drain in time".to_owned()
+                }
+            },
         };
         tracing::warn!(
-            { log_key::MANAGER } = manager,
+            manager,
             "drain was not requested by the health check; its destroy requests it: {why}"
         );
     }

@@ -1,6 +1,5 @@
 //! The attributes of a health check, their checks, and the evidence.
 
-use grit_ssh::Selectors;
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
@@ -12,13 +11,20 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::{
-    client::Level, client::RunnerStatus, client::Snapshot, config::computed::optional_value,
-    config::computed::rfc3339, config::enum_attribute, config::enum_attribute::EnumAttribute,
-    config::enum_attribute::member, config::manager, config::manager::RunnerManagerArgs,
-    config::manager::RunnerManagers, config::number::check_whole, config::number::whole,
-    config::observed::Observed, config::provider_block::Configured, config::retry::RetryArgs,
-    config::timeouts::WaitTimeouts, config::timeouts::check_duration, config::timeouts::duration_or,
-    duration, explain::health, explain::values, fleet::health::HealthPolicy, worker_groups::GroupMember,
+    client::{Level, RunnerStatus, Snapshot},
+    config::{
+        computed::{optional_value, rfc3339},
+        enum_attribute::{self, EnumAttribute, member},
+        manager::{self, RunnerManagerArgs, RunnerManagers},
+        number::{check_whole, whole},
+        observed::Observed,
+        provider_block::Configuration,
+        retry::RetryArgs,
+        timeouts::{WaitTimeouts, check_duration, duration_or},
+    },
+    duration,
+    explain::{health, values},
+    fleet::health::HealthPolicy,
 };
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
@@ -129,7 +135,12 @@ impl Evidence {
 }
 
 impl HealthState {
-    pub(super) fn policy(&self, known: &Configured, start: Instant, timeout: Duration) -> HealthPolicy {
+    pub(super) fn policy(
+        &self,
+        configuration: &Configuration,
+        start: Instant,
+        timeout: Duration,
+    ) -> HealthPolicy {
         HealthPolicy {
             start,
             timeout,
@@ -142,7 +153,7 @@ impl HealthState {
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
             start_if_stopped: self.start_if_stopped.unwrap_or(START_IF_STOPPED),
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
-            retry: known.retry(self.retry.as_ref_option(), None),
+            retry: configuration.retry(self.retry.as_ref_option(), None),
         }
     }
 
@@ -155,22 +166,14 @@ impl HealthState {
         }
     }
 
-    /// The autoscaling groups in the evidence.
-    pub(super) fn worker_groups(&self, selectors: Selectors) -> Vec<GroupMember> {
-        let mut members = Vec::new();
-        for (key, evidence) in self.managers.iter().flatten() {
-            let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
-            let identity = manager.and_then(|(_, it)| it.as_ref_option()?.identity(selectors));
-            let groups = evidence.as_ref_option().map(|it| it.worker_groups.iter().flatten());
-            if let (Some(identity), Some(groups)) = (identity, groups) {
-                members.extend(groups.filter_map(Value::as_ref_option).map(|group| GroupMember {
-                    group: group.clone(),
-                    identity: identity.clone(),
-                    key: key.clone(),
-                }));
-            }
-        }
-        members
+    /// The autoscaling groups in the evidence, with the keys of their managers.
+    pub(super) fn worker_groups(&self) -> impl Iterator<Item = (&String, &String)> {
+        let evidence = self.managers.iter().flatten();
+        let evidence = evidence.filter_map(|(key, evidence)| Some((key, evidence.as_ref_option()?)));
+        evidence.flat_map(|(key, evidence)| {
+            let groups = evidence.worker_groups.iter().flatten().filter_map(Value::as_ref_option);
+            groups.map(move |group| (key, group))
+        })
     }
 
     /// The id of a runner manager for `GRIT_ASSUME_TERMINATED`: its instance id, or the id of its drain resource.

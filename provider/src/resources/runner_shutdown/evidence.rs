@@ -10,8 +10,9 @@ use time::OffsetDateTime;
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
-    explain::{UNVERIFIED_PEER, receipt},
+    explain::receipt,
     fleet::drain::Ended,
+    manager::UNVERIFIED_PEER,
 };
 
 const STOPPED: &str = "stopped";

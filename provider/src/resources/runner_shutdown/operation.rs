@@ -7,153 +7,130 @@ use grit_plugin::{
     schema::{AttributePath, Value},
 };
 use time::OffsetDateTime;
-use tokio::time::Instant;
 
 use super::{
     RunnerShutdown,
     evidence::Evidence,
-    state::{DRAINING, INCOMPLETE, ShutdownState, TERMINATED},
+    state::{DRAINING, INCOMPLETE, Operation, ShutdownState, TERMINATED},
 };
 use crate::{
-    assume_terminated,
     config::{
-        drain::DRAIN_ATTEMPTS,
-        manager::{self, InvalidManager, RunnerManagerArgs},
-        provider_block::Configured,
+        manager::{self, RunnerManagerArgs},
+        provider_block::Configuration,
         text::set,
     },
     explain::{
-        drain::{self, AssumeSetting, Subject},
-        health, shutdown,
+        self,
+        drain::{self, DrainWords, Subject},
+        shutdown,
     },
     fleet::{
-        self, Outcomes,
+        self, Failure, Outcomes,
         drain::{DrainPolicy, Drained, NotDrained, Until},
+        draining::Draining,
     },
-    log_key,
-    resources::{
-        configured,
-        draining::{Draining, report_end},
-    },
+    manager::at,
+    resources::report::report_end,
 };
 
-/// One manager that is not known to have terminated.
-struct Open<'a> {
-    manager: &'a RunnerManagerArgs,
-    policy: DrainPolicy,
-    setting: Option<AssumeSetting>,
-}
+/// The managers that are not known to have terminated, by key.
+type Open<'a> = BTreeMap<&'a String, &'a RunnerManagerArgs>;
 
-enum Failure {
-    Invalid(InvalidManager),
-    NotDrained(NotDrained),
-}
+/// The end of a drain, and whether the kernel protects the address of the wrapper.
+type Outcome = Result<(Drained, bool), Failure<NotDrained>>;
 
 impl RunnerShutdown {
-    /// Shuts down all open managers of `planned`. If one fails, an update stores what `prior` and this call have achieved.
+    /// Shuts down all open managers of `planned`. A failed update keeps what `prior` and this call have achieved.
     pub(super) async fn shut_down(
         &self,
         prior: Option<&ShutdownState>,
         mut planned: ShutdownState,
-        (id, subject, start): (String, Subject, Instant),
+        operation: &Operation,
     ) -> Result<ShutdownState, Problems> {
         self.refuse_managers(&planned)?;
         let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);
-        let mut evidence = BTreeMap::new();
-        let mut open = BTreeMap::new();
-        for (key, manager) in planned.known_managers() {
+        let (mut evidence, mut open) = (BTreeMap::new(), Open::new());
+        for (key, manager) in manager::known(&planned.runner_managers) {
             let recorded = prior.and_then(|prior| prior.evidence_for(&planned, key));
             if let Some(recorded) = recorded {
                 evidence.insert(key.clone(), recorded.clone());
             }
             if repeat || !recorded.is_some_and(Evidence::is_terminated) {
-                open.insert(key.clone(), manager);
+                open.insert(key, manager);
             }
         }
-        let outcomes = if open.is_empty() {
-            Outcomes::new()
-        } else {
-            let known = configured(&self.shared)?;
-            let open = open
-                .into_iter()
-                .map(|(key, manager)| (key, Open::new(&planned, &known, manager, (&id, subject, start))));
-            self.run(&known, &planned, open.collect()).await
+        let mut problems = Problems::default();
+        if !open.is_empty() {
+            let configuration = &*self.context.configured()?;
+            let policies = self.policies(&planned, &open, configuration, operation);
+            let outcomes = self.run(configuration, &planned, &open, &policies).await;
+            let failures = record(operation.subject, outcomes, &policies, &mut evidence);
+            let terminated = terminated(&evidence);
+            let others =
+                shutdown::terminated_managers(&terminated, manager::known(&planned.runner_managers).count());
+            for (key, failure) in failures {
+                let identifiers = identifiers(open[&&key]);
+                let words = DrainWords {
+                    manager: &key,
+                    subject: operation.subject,
+                    on_unreachable: policies[&key].on_unreachable,
+                    identifier: identifiers.first().map_or("", String::as_str),
+                    names_others: self.context.run.assumed().is_set(),
+                    others: &others,
+                };
+                problems.add(explain::failure(&words, &failure));
+            }
+        }
+        let is_complete = terminated(&evidence).len() == manager::known(&planned.runner_managers).count();
+        let status = match (problems.is_empty(), is_complete) {
+            (false, _) => INCOMPLETE,
+            (true, false) => DRAINING,
+            (true, true) => TERMINATED,
         };
-        let failures = record(subject, outcomes, &mut evidence);
-        let failed = !failures.is_empty();
-        let terminated: Vec<_> =
-            evidence.iter().filter(|(_, it)| it.is_terminated()).map(|(key, _)| key.as_str()).collect();
-        let total = planned.known_managers().count();
-        let others = shutdown::terminated_managers(&terminated, total);
-        let status = match (failed, terminated.len() < total) {
-            (true, _) => INCOMPLETE,
-            (false, true) => DRAINING,
-            (false, false) => TERMINATED,
-        };
-        let problems = explain_failures(failures, &others, subject);
         planned.managers =
             Value::Value(evidence.into_iter().map(|(key, it)| (key, Value::Value(it))).collect());
         planned.status = Value::Value(status.to_owned());
-        if failed && prior.is_some() {
+        if !problems.is_empty() && prior.is_some() {
             call().checkpoint(&planned);
         }
         problems.or(planned)
     }
 
-    async fn run<'a>(
+    fn policies(
         &self,
-        known: &Configured,
         planned: &ShutdownState,
-        open: BTreeMap<String, Open<'a>>,
-    ) -> Outcomes<(Open<'a>, Result<Drained, Failure>)> {
-        let stop = call().stop;
-        fleet::for_each(open, |key, open| {
-            let stop = stop.clone();
-            async move {
-                tracing::info!(
-                    { log_key::MANAGER } = key,
-                    { log_key::REASON } = open.policy.request.reason,
-                    "drain started"
-                );
-                let options = planned.options();
-                let outcome = match open.manager.client(&key, known) {
-                    Ok(client) => {
-                        let draining =
-                            Draining { shared: &self.shared, known, name: &key, client: &client, options };
-                        draining.run(&client, &open.policy, &stop).await.map_err(Failure::NotDrained)
-                    }
-                    Err(invalid) => Err(Failure::Invalid(invalid)),
-                };
-                (open, outcome)
-            }
+        open: &Open<'_>,
+        configuration: &Configuration,
+        Operation { id, subject, start }: &Operation,
+    ) -> BTreeMap<String, DrainPolicy> {
+        let (options, assumed) = (planned.options(), self.context.run.assumed());
+        let policy = |manager: &RunnerManagerArgs| {
+            let gone = assumed.contains(identifiers(manager).iter().map(String::as_str));
+            let policy = options.policy(configuration, id, *start, planned.timeout(*subject), gone);
+            DrainPolicy { until: Until::of(planned.waits()), ..policy }
+        };
+        open.iter().map(|(key, manager)| ((*key).clone(), policy(manager))).collect()
+    }
+
+    async fn run(
+        &self,
+        configuration: &Configuration,
+        planned: &ShutdownState,
+        open: &Open<'_>,
+        policies: &BTreeMap<String, DrainPolicy>,
+    ) -> Outcomes<Outcome> {
+        let managers =
+            open.iter().map(|(key, manager)| ((*key).clone(), manager.resolve(key, configuration)));
+        let (run, stop) = (&self.context.run, &call().stop);
+        fleet::over(managers.collect(), |manager| async move {
+            let policy = &policies[&manager.name];
+            tracing::info!(manager = manager.name, reason = policy.request.reason, "drain started");
+            let guard = planned.options().guard(configuration);
+            let draining = Draining { run, manager: &manager, policy, guard, gitlab: configuration.gitlab() };
+            let drained = draining.run(&manager.client(), stop).await?;
+            Ok((drained, manager.has_protected_address()))
         })
         .await
-    }
-}
-
-impl<'a> Open<'a> {
-    fn new(
-        planned: &ShutdownState,
-        known: &Configured,
-        manager: &'a RunnerManagerArgs,
-        (id, subject, start): (&str, Subject, Instant),
-    ) -> Self {
-        let options = planned.options();
-        let setting = if assume_terminated::names(identifiers(manager).iter().map(String::as_str)) {
-            Some(AssumeSetting::Variable)
-        } else {
-            options.assumes_terminated().then_some(AssumeSetting::Attribute)
-        };
-        let retry = known.retry(planned.retry.as_ref_option(), Some(DRAIN_ATTEMPTS));
-        let mut policy = options.policy(id, start, planned.timeout(subject), retry);
-        policy.until = Until::of(planned.waits());
-        policy.on_unreachable = AssumeSetting::on_unreachable(setting);
-        Self { manager, policy, setting }
-    }
-
-    /// What `GRIT_ASSUME_TERMINATED` can name this manager by, in an error.
-    fn identifier(&self) -> String {
-        identifiers(self.manager).into_iter().next().unwrap_or_default()
     }
 }
 
@@ -162,66 +139,48 @@ fn identifiers(manager: &RunnerManagerArgs) -> Vec<String> {
     set(&manager.instance_id).into_iter().chain(set(&manager.instance_name)).collect()
 }
 
+fn terminated(evidence: &BTreeMap<String, Evidence>) -> Vec<&str> {
+    evidence.iter().filter(|(_, it)| it.is_terminated()).map(|(key, _)| key.as_str()).collect()
+}
+
 /// Adds the evidence of `outcomes` to `evidence`, reports warnings, and returns the failures.
-fn record<'a>(
+fn record(
     subject: Subject,
-    outcomes: Outcomes<(Open<'a>, Result<Drained, Failure>)>,
+    outcomes: Outcomes<Outcome>,
+    policies: &BTreeMap<String, DrainPolicy>,
     evidence: &mut BTreeMap<String, Evidence>,
-) -> Vec<(String, Open<'a>, Failure)> {
+) -> Vec<(String, Failure<NotDrained>)> {
     let now = OffsetDateTime::now_utc();
     let mut failures = Vec::new();
-    for (key, (open, outcome)) in outcomes {
+    for (key, outcome) in outcomes {
+        let policy = &policies[&key];
         let found = match outcome {
-            Ok(Drained::Ended(ended)) => {
-                report_end(&key, &manager::at(&key), subject, &open.policy, &ended);
-                Evidence::stopped(&ended, open.manager.has_protected_address(), now)
+            Ok((Drained::Ended(ended), protected)) => {
+                report_end(&key, &at(&key), subject, policy, &ended);
+                Evidence::stopped(&ended, protected, now)
             }
-            Ok(Drained::InProgress(drain)) => {
+            Ok((Drained::InProgress(drain), protected)) => {
                 if let Some(why) = &drain.no_callback {
-                    call().warn(
-                        drain::no_callback(&key, why, subject).at(AttributePath::new("shutdown_callback")),
-                    );
+                    let warning = drain::no_callback(&key, why, subject);
+                    call().warn(warning.at(AttributePath::new("shutdown_callback")));
                 }
-                tracing::info!({ log_key::MANAGER } = key, "shutdown in progress; not waiting for the exit");
-                Evidence::in_progress(&drain.snapshot, open.manager.has_protected_address())
+                tracing::info!(manager = key, "shutdown in progress; not waiting for the exit");
+                Evidence::in_progress(&drain.snapshot, protected)
             }
-            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
-                let setting = open.setting.unwrap_or(AssumeSetting::Attribute);
-                call().warn(
-                    drain::assumed_terminated(&key, attempts, waited, &error, setting).at(manager::at(&key)),
-                );
+            Ok((Drained::AssumedTerminated { attempts, waited, error }, _)) => {
+                let setting = policy.on_unreachable;
+                let warning = drain::assumed_terminated(&key, attempts, waited, &error, setting);
+                call().warn(warning.at(at(&key)));
                 Evidence::assumed()
             }
             Err(failure) => {
                 // Evidence from before a change of `triggers` is not valid any more.
                 evidence.remove(&key);
-                failures.push((key, open, failure));
+                failures.push((key, failure));
                 continue;
             }
         };
         evidence.insert(key, found);
     }
     failures
-}
-
-/// One error for each manager that failed. `others`: how many have terminated.
-fn explain_failures(failures: Vec<(String, Open<'_>, Failure)>, others: &str, subject: Subject) -> Problems {
-    let mut problems = Problems::default();
-    for (key, open, failure) in failures {
-        let (path, mut explained) = match failure {
-            Failure::NotDrained(failure) => {
-                let path = match &failure {
-                    NotDrained::TooFewPeers { .. } => AttributePath::new("guard"),
-                    _ => manager::at(&key),
-                };
-                (path, drain::not_drained(&key, &failure, &open.identifier(), open.setting, subject))
-            }
-            Failure::Invalid(invalid) => (manager::at(&key), health::invalid_manager(&key, invalid)),
-        };
-        if !others.is_empty() {
-            explained.happened = format!("{} {others}", explained.happened);
-        }
-        problems.add(explained.at(path));
-    }
-    problems
 }

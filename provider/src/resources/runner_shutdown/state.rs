@@ -8,7 +8,9 @@ use grit_plugin::{
         AttributeType, Schema, Value, boolean, computed_as, computed_text, object, object_schema, text_map,
     },
 };
+use grit_ssh::Selectors;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::evidence::Evidence;
 use crate::{
@@ -48,15 +50,17 @@ pub struct ShutdownState {
     pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
 }
 
+/// One create or update.
+pub(super) struct Operation {
+    /// The id of its drains on the hosts.
+    pub(super) id: String,
+    pub(super) subject: Subject,
+    pub(super) start: Instant,
+}
+
 impl ShutdownState {
     pub(super) fn id(&self) -> &str {
         self.id.as_ref_option().map_or("", String::as_str)
-    }
-
-    /// The managers whose entry is known, by key. At apply every value is known.
-    pub(super) fn known_managers(&self) -> impl Iterator<Item = (&String, &RunnerManagerArgs)> {
-        let entries = self.runner_managers.iter().flatten();
-        entries.filter_map(|(key, manager)| Some((key, manager.as_ref_option()?)))
     }
 
     /// The recorded evidence of this manager, if its entry in `planned` is the same apart from the private key.
@@ -65,14 +69,14 @@ impl ShutdownState {
     /// evidence then does not count, and the manager is contacted again, which has no effect on a runner that has exited.
     pub(super) fn evidence_for(&self, planned: &Self, key: &str) -> Option<&Evidence> {
         let of = |state: &'_ Self| {
-            let (_, manager) = state.known_managers().find(|(name, _)| *name == key)?;
+            let manager = state.runner_managers.as_ref_option()?.get(key)?.as_ref_option()?;
             let others = RunnerManagerArgs {
                 address: Value::Null,
                 wrapper_address: Value::Null,
                 ssh_key_pem: Value::Null,
                 ..manager.clone()
             };
-            Some((manager.addresses()?, others))
+            Some((manager.identity(Selectors::default())?, others))
         };
         let is_same = of(self)? == of(planned)?;
         let evidence = self.managers.as_ref_option()?.get(key)?.as_ref_option()?;

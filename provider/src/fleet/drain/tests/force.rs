@@ -7,10 +7,8 @@ async fn drain_timeout_fails_or_forces_per_on_timeout() {
     let short = DrainPolicy { timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
     let error = drained(&short, &wrapper).await.unwrap_err();
-    assert!(
-        matches!(error, NotDrained::TimedOut { requested: Requested::Accepted, forced: false, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error.reason, Reason::Problem(NotDrained::TimedOut { forceful: false })), "{error:?}");
+    assert_eq!(error.requested, Requested::Accepted);
     assert_eq!(wrapper.requests(), (1, 0));
 
     let force = DrainPolicy { on_timeout: OnTimeout::Force, ..short };
@@ -44,12 +42,9 @@ async fn ignored_forceful_request_times_out_at_force_limit() {
     });
     let start = Instant::now();
     let error = drained(&force, &wrapper).await.unwrap_err();
-    let NotDrained::TimedOut { waited, requested: Requested::Accepted, forced: true, last: Some(_), .. } =
-        error
-    else {
-        panic!("{error:?}")
-    };
-    assert_eq!((start.elapsed().as_secs(), waited.as_secs()), (180, 180));
+    assert!(matches!(error.reason, Reason::Problem(NotDrained::TimedOut { forceful: true })), "{error:?}");
+    assert_eq!((error.requested, error.last.is_some()), (Requested::Accepted, true));
+    assert_eq!((start.elapsed().as_secs(), error.waited.as_secs()), (180, 180));
     assert_eq!(wrapper.requests(), (1, 1));
 }
 
@@ -130,6 +125,6 @@ async fn runner_that_was_never_asked_to_drain_is_not_forced() {
         _ => draining(7200)(input),
     });
     let error = drained(&force, &wrapper).await.unwrap_err();
-    assert!(matches!(error, NotDrained::Connect { requested: Requested::No, .. }), "{error:?}");
+    assert_eq!((is_unreached(&error), error.requested), (true, Requested::No));
     assert_eq!(wrapper.requests(), (0, 0));
 }

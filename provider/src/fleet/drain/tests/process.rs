@@ -50,10 +50,10 @@ const WITHOUT_EXIT: [Reported; 5] = [
 #[tokio::test(start_paused = true)]
 async fn drain_fails_when_its_process_is_replaced_without_an_exit() {
     for after in WITHOUT_EXIT {
-        let outcome = drained_with(after, SECOND, "boot").await;
+        let failure = drained_with(after, SECOND, "boot").await.unwrap_err();
         assert!(
-            matches!(&outcome, Err(NotDrained::Replaced { pid, .. }) if pid == "7"),
-            "{after:?}: {outcome:?}"
+            matches!(&failure.reason, Reason::Problem(NotDrained::Replaced { pid }) if pid == "7"),
+            "{after:?}: {failure:?}"
         );
     }
 }

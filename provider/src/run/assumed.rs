@@ -7,14 +7,24 @@
 /// Ids of instances or drain resources, separated by commas.
 pub(crate) const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
 
-/// Whether the variable contains one of the ids: of the instance, or of the drain resource.
-pub(crate) fn names<'a>(identifiers: impl IntoIterator<Item = &'a str>) -> bool {
-    std::env::var(VARIABLE).is_ok_and(|list| list_names(&list, identifiers))
-}
+/// The value of the variable in this run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Assumed(String);
 
-/// Whether the variable contains any id.
-pub(crate) fn is_set() -> bool {
-    std::env::var(VARIABLE).is_ok_and(|list| !list.trim().is_empty())
+impl Assumed {
+    pub(super) fn new(list: Option<String>) -> Self {
+        Self(list.unwrap_or_default())
+    }
+
+    /// Whether the variable contains one of the ids: of the instance, or of the drain resource.
+    pub(crate) fn contains<'a>(&self, identifiers: impl IntoIterator<Item = &'a str>) -> bool {
+        list_names(&self.0, identifiers)
+    }
+
+    /// Whether the variable contains any id.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.0.trim().is_empty()
+    }
 }
 
 /// White space around an id does not count. The whole list can be one id that contains a comma.

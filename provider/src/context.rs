@@ -1,0 +1,133 @@
+//! What the calls of one process share: the provider block, and what this run has seen.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use grit_plugin::{
+    Block, Problem, Problems, call,
+    schema::{AttributePath, Schema, Value, is_known},
+};
+use grit_ssh::Selectors;
+use parking_lot::RwLock;
+
+use crate::{
+    config::{
+        manager::{RunnerManagerArgs, RunnerManagers},
+        provider_block::{self, Configuration, ProviderArgs},
+        same_manager,
+    },
+    explain::{plan, protocol, values},
+    manager::Identities,
+    run::Run,
+};
+
+/// What the calls of one process share.
+#[derive(Debug, Default)]
+pub struct Context {
+    block: RwLock<ProviderBlock>,
+    pub(crate) run: Run,
+}
+
+/// The provider block, as far as Terraform has sent it.
+#[derive(Debug, Default)]
+enum ProviderBlock {
+    #[default]
+    Missing,
+    /// A value is unknown: a plan whose provider block depends on resources of the apply.
+    Unknown,
+    Known(Arc<Configuration>),
+}
+
+impl Context {
+    /// The configuration, or `None` before it is known.
+    pub(crate) fn configuration(&self) -> Option<Arc<Configuration>> {
+        match &*self.block.read() {
+            ProviderBlock::Known(configuration) => Some(Arc::clone(configuration)),
+            ProviderBlock::Missing | ProviderBlock::Unknown => None,
+        }
+    }
+
+    /// The configuration for a connection.
+    pub(crate) fn configured(&self) -> Result<Arc<Configuration>, Problem> {
+        self.configuration().ok_or_else(|| protocol::not_configured(self.is_unknown()))
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(*self.block.read(), ProviderBlock::Unknown)
+    }
+
+    /// What selects the host of a connection besides its address; `None` while the provider block is unknown.
+    pub(crate) fn selectors(&self) -> Option<Selectors> {
+        self.configuration().map(|configuration| configuration.selectors())
+    }
+
+    /// All that identifies a runner manager, as far as it is known. `instance`: the instance of its drain resource.
+    pub(crate) fn identities(
+        &self,
+        manager: &Value<RunnerManagerArgs>,
+        instance: Option<&str>,
+    ) -> Identities {
+        let known = manager.as_ref_option();
+        known.map(|manager| manager.identities(self.selectors(), instance)).unwrap_or_default()
+    }
+
+    /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
+    pub(crate) fn refuse_same_managers(&self, managers: &RunnerManagers, problems: &mut Problems) {
+        let selectors = self.selectors();
+        let identity = |manager: &RunnerManagerArgs| manager.identity(selectors?);
+        same_manager::refuse(managers, &AttributePath::new("runner_managers"), identity, problems);
+    }
+}
+
+/// The provider block: check and configure.
+///
+/// The check reads the files of the block. Configure reads only the files of environment variables, and accepts unknown and null values, because
+/// Terraform plans with them. Neither opens a connection. A missing value is reported when a connection needs it.
+#[derive(Debug)]
+pub struct Grit {
+    pub context: Arc<Context>,
+}
+
+#[async_trait]
+impl Block for Grit {
+    type Config = ProviderArgs;
+    type Output = ();
+
+    fn schema(&self) -> Schema {
+        provider_block::schema()
+    }
+
+    async fn check(&self, config: ProviderArgs) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        config.or_environment(|name| environment(name).filter(|_| name == "HOME")).check(&mut problems);
+        problems.or(())
+    }
+
+    async fn run(&self, config: ProviderArgs) -> Result<(), Problems> {
+        let Context { block, run } = &*self.context;
+        if run.start(environment).map_err(|invalid| plan::invalid_switch(&invalid))? {
+            call().warn(plan::check_disabled());
+        }
+        *block.write() = if is_known(&config) {
+            let configuration = Configuration::new(config, environment);
+            configuration.check_variables();
+            if configuration.ignores_host_keys() {
+                let path = AttributePath::new("ssh").attribute("insecure_ignore_host_key");
+                call().warn(values::host_keys_not_verified().at(path));
+            }
+            ProviderBlock::Known(Arc::new(configuration))
+        } else {
+            ProviderBlock::Unknown
+        };
+        Ok(())
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A random suffix of an id.
+pub(crate) fn unique_suffix() -> String {
+    uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
+}

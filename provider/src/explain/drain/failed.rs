@@ -1,0 +1,206 @@
+//! Texts for a drain that failed.
+
+use grit_plugin::{Problem, schema::AttributePath};
+use grit_ssh::Reachability;
+
+use super::{
+    peers::too_few_peers,
+    subject::{Subject, named},
+};
+use crate::{
+    client::ClientError,
+    duration::human,
+    explain::{
+        code::Code,
+        failure::Words,
+        phrases::{append, last_seen, sentences},
+    },
+    fleet::{
+        Failure, Requested,
+        drain::{NotDrained, OnUnreachable},
+    },
+    manager,
+    run::assumed,
+};
+
+/// What the texts of a drain that failed depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DrainWords<'a> {
+    pub(crate) manager: &'a str,
+    pub(crate) subject: Subject,
+    /// What an unreachable host means for this drain.
+    pub(crate) on_unreachable: OnUnreachable,
+    /// What [`assumed::VARIABLE`] can name the instance by.
+    pub(crate) identifier: &'a str,
+    /// The variable names other instances.
+    pub(crate) names_others: bool,
+    /// A sentence about the other managers of the map.
+    pub(crate) others: &'a str,
+}
+
+impl Words for DrainWords<'_> {
+    type Problem = NotDrained;
+
+    fn manager(&self) -> &str {
+        self.manager
+    }
+
+    fn path(&self) -> AttributePath {
+        match self.subject {
+            Subject::Drain => AttributePath::root(),
+            Subject::ShutdownCreate | Subject::ShutdownUpdate | Subject::Action => manager::at(self.manager),
+        }
+    }
+
+    fn unreached(&self, failure: &Failure<NotDrained>, error: &ClientError, explained: &mut Problem) {
+        let Self { subject, on_unreachable, identifier, .. } = *self;
+        let requested = failure.requested;
+        append(&mut explained.happened, what_was_requested(requested, error));
+        append(&mut explained.happened, subject.kept());
+        if on_unreachable != OnUnreachable::Fail {
+            append(&mut explained.happened, &not_counted(on_unreachable, requested, error));
+        }
+        if explained.code == Code::ConnectFailed.as_str() {
+            append(&mut explained.next_step, &format!("Then {}.", subject.again()));
+        }
+        // An action has no evidence on which anything depends.
+        let can_be_confirmed =
+            requested == Requested::No && !error.is_response() && subject != Subject::Action;
+        if can_be_confirmed && on_unreachable != OnUnreachable::Confirmed {
+            if self.names_others {
+                append(&mut explained.happened, &not_in_variable(identifier));
+            }
+            append(&mut explained.next_step, &subject.host_is_gone(identifier));
+        }
+    }
+
+    fn interrupted(&self, failure: &Failure<NotDrained>) -> Problem {
+        let again = self.subject.again();
+        Problem::new(
+            Code::Interrupted,
+            "Drain was interrupted",
+            sentences(&[
+                &format!(
+                    "Runner manager {:?}: the wait was cancelled after {}.",
+                    self.manager,
+                    human(failure.waited)
+                ),
+                &last_seen(failure.last.as_ref()),
+                match failure.requested {
+                    Requested::Accepted => "The shutdown was requested and continues on the host.",
+                    Requested::Perhaps => {
+                        "The shutdown request was sent, but no response was received: the runner may be draining."
+                    }
+                    Requested::No => "No shutdown was requested.",
+                },
+                self.subject.kept(),
+            ]),
+            match failure.requested {
+                Requested::No => format!("To send the shutdown request, {again}."),
+                Requested::Perhaps | Requested::Accepted => format!(
+                    "Cancelling Terraform does not cancel the drain. To wait for the same drain, {again}."
+                ),
+            },
+        )
+    }
+
+    fn problem(&self, failure: &Failure<NotDrained>, problem: &NotDrained) -> Problem {
+        let Self { manager, subject, .. } = *self;
+        match problem {
+            NotDrained::TimedOut { forceful } => Problem::new(
+                Code::TimedOut,
+                "Runner was not drained in time",
+                sentences(&[
+                    &format!(
+                        "Runner manager {manager:?}: the runner process has not exited within {}.",
+                        human(failure.waited)
+                    ),
+                    &last_seen(failure.last.as_ref()),
+                    match (failure.requested, *forceful) {
+                        (Requested::No, _) => "No shutdown was requested.",
+                        (_, true) => "The forceful stop is still in progress on the host.",
+                        (_, false) => "The runner is still draining on the host.",
+                    },
+                    subject.kept(),
+                ]),
+                if *forceful {
+                    format!(
+                        "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
+                         host, then {}.",
+                        subject.again()
+                    )
+                } else {
+                    subject.longer_or_forceful()
+                },
+            ),
+            NotDrained::Replaced { pid } => Problem::new(
+                Code::WrapperError,
+                "Another runner process was reported during the drain",
+                sentences(&[
+                    &format!(
+                        "Runner manager {manager:?}: the wrapper no longer reports the runner process that was draining (PID {pid}), and has not \
+                         reported its exit. The wrapper lost its state file, or another wrapper answers at this address. That process may still \
+                         be running, with jobs."
+                    ),
+                    subject.kept(),
+                ]),
+                format!(
+                    "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {}, which also drains the runner that is running now.",
+                    subject.again()
+                ),
+            ),
+            NotDrained::TooFewPeers(peers) => {
+                let mut explained = too_few_peers(manager, peers, subject);
+                if failure.requested == Requested::Perhaps {
+                    append(
+                        &mut explained.happened,
+                        "An earlier request for its shutdown got no response, so the runner may be draining.",
+                    );
+                }
+                explained.at(AttributePath::new("guard"))
+            }
+        }
+    }
+
+    fn complete(&self, _: &Failure<NotDrained>, explained: &mut Problem) {
+        append(&mut explained.happened, self.others);
+    }
+}
+
+fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str {
+    match requested {
+        Requested::Accepted => {
+            "The shutdown was requested, and the runner keeps draining on the host. Its exit was not confirmed."
+        }
+        Requested::Perhaps => {
+            "The shutdown request was sent, but no response was received: the runner may be draining."
+        }
+        Requested::No => match error.reachability() {
+            Reachability::Answered | Reachability::Refused => "No shutdown was requested.",
+            Reachability::Absent | Reachability::Unknown => {
+                "No shutdown was requested. Jobs may still be running there."
+            }
+        },
+    }
+}
+
+fn not_in_variable(id: &str) -> String {
+    format!("`{}` was not used: it does not contain {id:?}.", assumed::VARIABLE)
+}
+
+/// Why the setting did not apply.
+fn not_counted(setting: OnUnreachable, requested: Requested, error: &ClientError) -> String {
+    let why = match (requested, error.reachability()) {
+        (Requested::Accepted | Requested::Perhaps, _) => {
+            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the same command again"
+        }
+        (Requested::No, _) if error.is_response() => "the wrapper responded",
+        (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
+        (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
+        (Requested::No, Reachability::Unknown) => {
+            "the attempt failed before it reached the host, or a jump host or a command made the connection, so the state of the host is unknown"
+        }
+        (Requested::No, Reachability::Absent) => "the host was reachable in at least one of the attempts",
+    };
+    format!("{} was not used: {why}.", named(setting))
+}

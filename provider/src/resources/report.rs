@@ -1,0 +1,49 @@
+//! The log lines and warnings about a runner that has exited.
+
+use grit_plugin::{call, schema::AttributePath};
+
+use crate::{
+    duration::human,
+    explain::{
+        drain::{self, Subject},
+        receipt,
+    },
+    fleet::{
+        drain::{DrainPolicy, Ended, StartedBy},
+        receipt::Receipt,
+    },
+};
+
+/// Logs how the runner exited, and warns if it did not exit cleanly. `path`: the attribute of the manager.
+pub(super) fn report_end(
+    name: &str,
+    path: &AttributePath,
+    subject: Subject,
+    policy: &DrainPolicy,
+    ended: &Ended,
+) {
+    let reason = &ended.snapshot.report.failure_reason;
+    let waited = human(ended.waited);
+    match ended.started_by {
+        StartedBy::Before => {
+            tracing::info!(manager = name, reason = reason, "runner was already stopped");
+        }
+        StartedBy::Joined | StartedBy::Here => {
+            let joined = ended.started_by == StartedBy::Joined;
+            tracing::info!(
+                manager = name,
+                waited = waited,
+                forced = ended.forced,
+                joined = joined,
+                reason = reason,
+                "runner exited"
+            );
+        }
+    }
+    if ended.receipt.as_ref().is_some_and(Receipt::is_empty_list) {
+        tracing::info!(manager = name, "{}", receipt::EMPTY);
+    }
+    for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {
+        call().warn(warning.at(attribute.map_or_else(|| path.clone(), AttributePath::new)));
+    }
+}

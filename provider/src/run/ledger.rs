@@ -1,0 +1,158 @@
+//! What the calls of one run have shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value as Json;
+
+use super::{assumed::Assumed, refusal::Refusal};
+use crate::manager::{Identities, WrapperIdentity};
+
+/// Terraform's default of `-parallelism`.
+pub(crate) const PARALLELISM: usize = 10;
+
+/// What a call has shown about one object.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) event: Event,
+    /// The id of the object. A new one is identified by its plan, because Terraform may plan it again.
+    pub(crate) object: String,
+    /// The name of the runner manager in messages.
+    pub(crate) name: String,
+    /// The instance of a drain resource.
+    pub(crate) instance: Option<String>,
+    /// What identifies the runner manager; nothing that is not known yet.
+    pub(crate) manager: Identities,
+}
+
+/// What happens to an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    /// The state contains this drain resource.
+    Stored,
+    /// A plan creates this drain resource.
+    New,
+    /// An import adds this drain resource to the state. It is kept after that.
+    Imported,
+    /// A plan keeps this drain resource, or updates it in place.
+    Kept,
+    /// A plan destroys or replaces this drain resource.
+    Ending {
+        /// What a health check needs to start the drain; `None` if only the destroy can start it.
+        early: Option<Json>,
+        /// The user confirms that the instance is gone: it has its runner manager for itself.
+        gone: bool,
+    },
+    /// This drain resource was created.
+    Created,
+    /// The destroy of this drain resource has begun. Also a failed one counts: its runner may exit later.
+    Drained,
+    /// This runner manager is in the map of a health check.
+    Checked,
+    /// A shutdown resource retires this runner manager.
+    Retired,
+    /// This health check was read, and has stored which drains end.
+    HealthRead,
+    /// A plan destroys a health check: it cannot start drains.
+    HealthEnding,
+    /// The runner of this runner manager uses this autoscaling group.
+    UsesGroup(String),
+}
+
+impl Event {
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self, Self::Stored)
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept)
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self, Self::Ending { .. })
+    }
+
+    /// The drain resource exists after the apply.
+    pub(super) fn stays(&self) -> bool {
+        matches!(self, Self::New | Self::Kept)
+    }
+}
+
+impl Row {
+    pub(super) fn is_of(&self, instance: &str) -> bool {
+        self.instance.as_deref() == Some(instance)
+    }
+
+    pub(super) fn has_instance_of(&self, other: &Self) -> bool {
+        self.instance.is_some() && self.instance == other.instance
+    }
+
+    /// Whether a connection to one of the two reaches the wrapper of the other one.
+    pub(super) fn has_wrapper_of(&self, other: &Self) -> bool {
+        self.manager.wrapper.is_some() && self.manager.wrapper == other.manager.wrapper
+    }
+}
+
+/// The rows of one run, in the order of their calls.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// [`PLAN_GUARD`](super::PLAN_GUARD) is `off`.
+    pub(super) off: bool,
+    pub(super) assumed: Assumed,
+    rows: Vec<Row>,
+    /// Refusals that were warnings.
+    pub(super) undecided: Vec<Refusal>,
+    waiting_is_reported: bool,
+    /// Drains that end, that no health check starts, and whose health check stays.
+    pub(super) alone: usize,
+    /// The number of drains of this process by runner manager.
+    pub(super) under_way: BTreeMap<WrapperIdentity, usize>,
+}
+
+impl Ledger {
+    pub(super) fn new(off: bool, assumed: Assumed) -> Self {
+        Self { off, assumed, ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    /// The rows with an event of this kind.
+    pub(super) fn of<'a>(&'a self, kind: &'a impl Fn(&Event) -> bool) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| kind(&row.event))
+    }
+
+    /// Removes a drain resource that was destroyed. That it was drained, and where, stays.
+    pub(super) fn remove(&mut self, id: &str) {
+        self.rows.retain(|row| {
+            let is_object = row.event.is_stored() || row.event.is_kept() || row.event.is_ending();
+            !(is_object && row.object == id)
+        });
+    }
+
+    pub(super) fn early_drain(&self, id: &str) -> Option<Json> {
+        let mut rows = self.rows.iter().rev().filter(|row| row.object == id);
+        rows.find_map(|row| match &row.event {
+            Event::Ending { early, .. } => Some(early.clone()),
+            _ => None,
+        })?
+    }
+
+    pub(super) fn reports_waiting_drains(&mut self) -> bool {
+        let ending: BTreeSet<_> = self.of(&Event::is_ending).map(|row| &row.object).collect();
+        let health_ends = self.rows.iter().any(|row| row.event == Event::HealthEnding);
+        let waits = health_ends && ending.len() > PARALLELISM;
+        waits && !std::mem::replace(&mut self.waiting_is_reported, true)
+    }
+
+    pub(super) fn users_of_group(&self, group: &str) -> Vec<String> {
+        let is_user = |row: &&Row| matches!(&row.event, Event::UsesGroup(used) if used == group);
+        let users = self.rows.iter().filter(is_user);
+        let managers: BTreeSet<_> = users.clone().filter_map(|row| row.manager.wrapper.as_ref()).collect();
+        if managers.len() < 2 {
+            return Vec::new();
+        }
+        let keys: BTreeSet<_> = users.map(|row| row.object.clone()).collect();
+        keys.into_iter().collect()
+    }
+}
