@@ -213,8 +213,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         match &state.lost {
             Some(error) => {
                 tracing::info!(
-                    manager = manager,
-                    waited = waited,
+                    manager,
+                    waited,
                     "waiting for the runner to exit; wrapper unreachable: {error}"
                 );
             }
@@ -223,10 +223,10 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 let problems = state.last.as_ref().and_then(Snapshot::shutdown_problems);
                 let wait = state.last.as_ref().and_then(Snapshot::signal_waits_for);
                 tracing::info!(
-                    manager = manager,
-                    waited = waited,
-                    left = left,
-                    problems = problems,
+                    manager,
+                    waited,
+                    left,
+                    problems,
                     "{}",
                     wait.unwrap_or("waiting for the runner to finish its jobs and exit")
                 );
@@ -250,7 +250,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         match self.wrapper.until(state.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = self.started_by == StartedBy::Joined;
-                tracing::info!(manager = state.manager, forceful = forceful, joined = joined, status = %snapshot.report.status, "shutdown requested");
+                tracing::info!(manager = state.manager, forceful, joined, status = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
                 Self::received(&snapshot, state);
@@ -315,10 +315,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let manager = state.manager;
         match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
             Ok(after) => {
-                tracing::info!(
-                    manager = manager,
-                    "runner was already stopped; drain recorded by its wrapper"
-                );
+                tracing::info!(manager, "runner was already stopped; drain recorded by its wrapper");
                 // Another runner may have been started in between.
                 if after.report.status != RunnerStatus::Stopped {
                     self.requested = Requested::Accepted;
@@ -330,7 +327,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
             Err(error) if error.retryable() => Err(error),
             Err(error) => {
                 tracing::warn!(
-                    manager = manager,
+                    manager,
                     "runner was already stopped; its wrapper did not record the drain: {error}"
                 );
                 self.recording_refused = true;
@@ -356,7 +353,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         if state.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
             let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
             let drained_by = drain.map(|drain| drain.id.as_str());
-            tracing::info!(manager = state.manager, status = %snapshot.report.status, drained_by = drained_by, "runner status changed");
+            tracing::info!(manager = state.manager, status = %snapshot.report.status, drained_by, "runner status changed");
         }
         state.last = Some(snapshot.clone());
     }

@@ -168,23 +168,15 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
         let (manager, waited) = (state.manager, human(state.start.elapsed()));
         match (&state.lost, &state.last) {
             (Some(error), _) => {
-                tracing::info!(
-                    manager = manager,
-                    waited = waited,
-                    "waiting for a healthy runner; wrapper unreachable: {error}"
-                );
+                tracing::info!(manager, waited, "waiting for a healthy runner; wrapper unreachable: {error}");
             }
             (None, Some(last)) => {
                 let (status, missing) = (last.report.status, &self.missing);
                 let progress = missing.progress();
-                tracing::info!(manager = manager, waited = waited, status = %status, progress = progress, missing = ?missing, "waiting for a healthy runner");
+                tracing::info!(manager, waited, status = %status, progress, missing = ?missing, "waiting for a healthy runner");
             }
             (None, None) => {
-                tracing::info!(
-                    manager = manager,
-                    waited = waited,
-                    "waiting for the first response of the wrapper"
-                );
+                tracing::info!(manager, waited, "waiting for the first response of the wrapper");
             }
         }
     }
@@ -257,7 +249,7 @@ impl<W: Wrapper> HealthWait<'_, W> {
         let last = state.last.as_ref();
         if last.is_none_or(|last| last.report != snapshot.report || level(last) != level(snapshot)) {
             let level = level(snapshot).map(Level::as_str);
-            tracing::info!(manager = state.manager, status = %snapshot.report.status, level = level, "runner status changed");
+            tracing::info!(manager = state.manager, status = %snapshot.report.status, level, "runner status changed");
         }
     }
 }

@@ -192,14 +192,14 @@ async fn until_empty(
             Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => return Ok(jobs),
             Ok(jobs) => {
                 tracing::info!(
-                    manager = manager,
+                    manager,
                     left = jobs.len(),
                     "waiting until GitLab lists no running job of this manager"
                 );
             }
             Err(error) if is_over || !error.is_transient() => return Err(error),
             Err(error) => {
-                tracing::info!(manager = manager, "waiting for the receipt from GitLab: {error}");
+                tracing::info!(manager, "waiting for the receipt from GitLab: {error}");
             }
         }
         sleep(pause).await;

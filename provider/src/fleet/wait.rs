@@ -169,7 +169,7 @@ pub(super) async fn run<O: Operation>(
                     };
                 }
                 let WaitState { manager, failures, .. } = state;
-                tracing::debug!(manager = manager, failures = failures, "wrapper unreachable: {error}");
+                tracing::debug!(manager, failures, "wrapper unreachable: {error}");
                 if error.was_tried() || state.lost.is_none() {
                     state.lost = Some(error);
                 }

@@ -26,18 +26,11 @@ pub(super) fn report_end(
     let waited = human(ended.waited);
     match ended.started_by {
         StartedBy::Before => {
-            tracing::info!(manager = name, reason = reason, "runner was already stopped");
+            tracing::info!(manager = name, reason, "runner was already stopped");
         }
         StartedBy::Joined | StartedBy::Here => {
             let joined = ended.started_by == StartedBy::Joined;
-            tracing::info!(
-                manager = name,
-                waited = waited,
-                forced = ended.forced,
-                joined = joined,
-                reason = reason,
-                "runner exited"
-            );
+            tracing::info!(manager = name, waited, forced = ended.forced, joined, reason, "runner exited");
         }
     }
     if ended.receipt.as_ref().is_some_and(Receipt::is_empty_list) {
