@@ -120,9 +120,8 @@ fn refresh_with_silent_hosts_ends_at_its_limit() {
     // The limit is 10 s. In sequence it would take 50 s, with 10 s for each host.
     assert!(took >= Duration::from_secs(10), "the hosts are not silent: {took:?}");
     assert!(took < Duration::from_secs(30), "{took:?}");
+    // The first host to connect, which may be any of them, had all of the time. The others waited for its slot, and are reported together.
     let warnings = plan.warnings();
-    assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("m4") && detail.contains("m3")),
-        "{warnings:#?}"
-    );
+    let named = |detail: &str| (0..5).filter(|n| detail.contains(&format!("m{n}"))).count();
+    assert!(warnings.iter().any(|(_, detail)| named(detail) >= 4), "{warnings:#?}");
 }
