@@ -52,9 +52,9 @@ pub(super) fn schema() -> Schema {
             ),
             allow_shared_worker_group: boolean => &format!(
                 "Accept runner managers of this map that use the same autoscaling group (`plugin_config` of `[runners.autoscaler]`), or that \
-                 of a runner manager of another health check. Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses them, \
-                 because a runner manager removes instances that it did not create, with their jobs. Replace the group together with its \
-                 manager."
+                 of a runner manager of another health check. Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses them within its \
+                 map, and warns about the others, because a runner manager removes instances that it did not create, with their jobs. Replace \
+                 the group together with its manager."
             ),
             expected_version: text =>
                 "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
