@@ -1,12 +1,12 @@
 //! The provider block.
 
-use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 use std::fmt;
 
 use grit_plugin::{
     Problems, attribute_map,
     schema::{AttributePath, Number, Schema, Value, number, object, object_schema},
 };
+use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 use serde::{Deserialize, Serialize};
 
 use super::{

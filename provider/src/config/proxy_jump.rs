@@ -1,13 +1,13 @@
 //! A jump host of `ssh.proxy_jump`.
 
-use grit_ssh::{
-    Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
-};
 use std::path::Path;
 
 use grit_plugin::{
     Problems, attribute_map,
     schema::{AttributePath, Attributes, Value, required_text, secret, text},
+};
+use grit_ssh::{
+    Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
 };
 use serde::{Deserialize, Serialize};
 

@@ -3,10 +3,6 @@
 //! Each attribute has here its field, schema, check, environment variable, and meaning. **Values of this object take precedence over the
 //! runner manager**; environment variables are used if it has no value.
 
-use grit_ssh::{
-    AgentSource, Attribute, CALL_TIMEOUT, CONNECT_TIMEOUT, ConnectionSettings, CredentialSource, Hop,
-    KEEPALIVE_INTERVAL, KeySource, Login, Secret, Strategy, TrustSources, check, expand,
-};
 use std::{path::PathBuf, time::Duration};
 
 use grit_plugin::{
@@ -15,6 +11,10 @@ use grit_plugin::{
         Attribute as SchemaAttribute, AttributePath, AttributeType, Value, boolean, object, optional, secret,
         text, texts,
     },
+};
+use grit_ssh::{
+    AgentSource, Attribute, CALL_TIMEOUT, CONNECT_TIMEOUT, ConnectionSettings, CredentialSource, Hop,
+    KEEPALIVE_INTERVAL, KeySource, Login, Secret, Strategy, TrustSources, check, expand,
 };
 use serde::{Deserialize, Serialize};
 

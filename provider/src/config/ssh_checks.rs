@@ -1,12 +1,12 @@
 //! Checks of `ssh` and its jump hosts.
 
-use grit_ssh::{Secret, check, expand};
 use std::path::Path;
 
 use grit_plugin::{
     Problems, call,
     schema::{AttributePath, Value},
 };
+use grit_ssh::{Secret, check, expand};
 
 use super::text::set;
 use crate::explain::values;

@@ -2,13 +2,13 @@
 //!
 //! Terraform accepts `null` for a required attribute; it is rejected here.
 
-use grit_ssh::AddressError;
 use std::str::FromStr;
 
 use grit_plugin::{
     Problems,
     schema::{AttributePath, Value},
 };
+use grit_ssh::AddressError;
 
 use crate::explain::values;
 

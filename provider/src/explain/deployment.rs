@@ -1,9 +1,9 @@
 //! Texts for the data source `grit_deployment`.
 
-use grit_ssh::user_files::shown;
 use std::path::Path;
 
 use grit_plugin::{Problem, Problems, schema::AttributePath};
+use grit_ssh::user_files::shown;
 
 use super::code::Code;
 use crate::{

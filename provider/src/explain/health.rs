@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::Problem;
-
 use grit_ssh::Reachability;
 
 use super::{

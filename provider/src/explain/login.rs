@@ -1,9 +1,9 @@
 //! Texts for the login at an SSH server: the user, the key, the agent, the rejection.
 
-use grit_ssh::{KeyError, OfferedCertificate, Route};
 use std::time::Duration;
 
 use grit_plugin::Problem;
+use grit_ssh::{KeyError, OfferedCertificate, Route};
 
 use super::{code::Code, phrases::server};
 use crate::duration::human;

@@ -3,12 +3,12 @@
 use std::{fmt::Write as _, io, time::Duration};
 
 use grit_plugin::Problem;
+use grit_ssh::{Cause, Phase, TransportError};
 
 use crate::{
     client::{ClientError, Snapshot},
     fleet::{Failure, Reason, Requested},
 };
-use grit_ssh::{Cause, Phase, TransportError};
 
 /// Nothing listens there.
 pub(crate) fn gone() -> ClientError {

@@ -1,9 +1,9 @@
 //! Texts for calls that reach the wrapper's address.
 
-use grit_ssh::{ConnectionMethod, Route, TransportError, WrapperAddress};
 use std::time::Duration;
 
 use grit_plugin::Problem;
+use grit_ssh::{ConnectionMethod, Route, TransportError, WrapperAddress};
 
 use super::{
     code::Code,

@@ -9,13 +9,12 @@ use std::{
     task::{Context, Poll},
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-
-use parking_lot::Mutex;
 
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 

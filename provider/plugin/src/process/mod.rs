@@ -24,10 +24,9 @@ mod version;
 
 use std::{backtrace::BacktraceStatus, process::ExitCode};
 
+use crate::{Registry, server::call};
 use launch::Launch;
 use serve::{ServeError, serve};
-
-use crate::{Registry, server::call};
 
 /// Runs the provider; called by `main`.
 ///

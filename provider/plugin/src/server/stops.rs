@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::server::call::Operation;
-use parking_lot::Mutex;
 
 /// The tokens that a stop cancels.
 ///

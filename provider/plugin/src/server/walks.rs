@@ -18,8 +18,9 @@
 //! Otherwise it is unknown, and treated as an apply. The end-to-end tests `drain_validation` check this with Terraform, with and without a saved
 //! plan.
 
-use crate::server::call::Walk;
 use parking_lot::Mutex;
+
+use crate::server::call::Walk;
 
 /// The evidence since Terraform configured the provider.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
-use super::*;
-use crate::config::timeouts::ReadTimeout;
 use grit_plugin::{Problem, schema::Value, warnings_of};
 use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::config::timeouts::ReadTimeout;
 
 /// The read of a configuration with these attributes; the others are null. The errors, then the warnings.
 async fn read(attributes: Json) -> (Option<Json>, Problems, Vec<String>) {

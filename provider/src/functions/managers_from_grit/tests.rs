@@ -1,7 +1,8 @@
 //! The outputs are those of GRIT's modules at commit ea2f168.
 
-use super::*;
 use serde_json::{Value as Json, json};
+
+use super::*;
 
 fn aws(name: &str) -> Json {
     json!({

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -18,7 +19,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::command::open_files;
-use parking_lot::Mutex;
 
 /// How much of the standard error is kept.
 const STDERR_KEPT: usize = 4096;

@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{address::HostPort, error::Cause, limits::Deadline};
-use parking_lot::Mutex;
 
 /// sshd's MaxStartups accepts 10 unauthenticated connections before it rejects some.
 pub const HANDSHAKES_PER_HOST: usize = 8;

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt::Write as _, path::PathBuf, sync::Arc};
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
@@ -14,7 +15,6 @@ use crate::{
     target::{CredentialSource, KeySource, Login},
     user_files,
 };
-use parking_lot::Mutex;
 
 /// Shorter keys without a passphrase (Ed25519 and ECDSA in all formats) are parsed faster than another thread starts. RSA keys are longer,
 /// and take milliseconds.

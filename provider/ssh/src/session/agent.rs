@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use russh::{
     AgentAuthError, Signer,
     keys::{
@@ -18,7 +19,6 @@ use crate::{
     error::{Cause, Peer},
     user_files,
 };
-use parking_lot::Mutex;
 
 /// An agent, and the key of it to use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
