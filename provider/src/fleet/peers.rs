@@ -118,7 +118,12 @@ impl<W: Wrapper> WithPeers<'_, W> {
         while healthy.len() < self.min_healthy {
             match checks.next().await {
                 Some((_, peer, Ok(()))) => healthy.push(peer),
-                Some((key, _, Err(problem))) => unhealthy.push((key.clone(), problem)),
+                Some((key, peer, Err(problem))) => {
+                    // Its drain may have begun while its status was read.
+                    let is_drained = self.run.is_draining(peer);
+                    unhealthy
+                        .push((key.clone(), if is_drained { PeerProblem::DrainedHere } else { problem }));
+                }
                 None => {
                     unhealthy.sort_by(|(one, _), (other, _)| one.cmp(other));
                     return Err(TooFewPeers { healthy: healthy.len(), wanted: self.min_healthy, unhealthy });

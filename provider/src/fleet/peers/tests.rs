@@ -219,6 +219,20 @@ async fn peer_drained_by_this_process_is_unhealthy() {
     assert!(guarded(&run, &hosts, "one", 1).await.is_ok());
 }
 
+/// Its status shows the drain, which another call of this process has requested.
+#[tokio::test(start_paused = true)]
+async fn peer_whose_drain_begins_during_its_check_is_drained_here() {
+    let (run, one) = (Run::default(), Host::healthy());
+    let two = Host::new(|_| Ok(RunnerStatus::InShutdown));
+    let hosts = [("one", &one), ("two", &two)];
+    let (outcome, _under_way) = tokio::join!(guarded(&run, &hosts, "one", 1), async {
+        sleep(Duration::from_millis(20)).await;
+        run.begin_drain(&WrapperIdentity::example("two"))
+    });
+    let few = too_few(outcome);
+    assert!(matches!(few.unhealthy[..], [(_, PeerProblem::DrainedHere)]), "{few:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn peer_with_drain_request_is_unhealthy() {
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
