@@ -100,11 +100,6 @@ impl Problems {
         self.0.iter()
     }
 
-    /// The value of a part, or nothing: then its problems are added.
-    pub fn collect<T>(&mut self, part: Result<T, impl Into<Self>>) -> Option<T> {
-        part.map_err(|problems| self.extend(problems.into())).ok()
-    }
-
     /// `value` if there is no problem.
     pub fn or<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
