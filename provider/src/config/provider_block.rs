@@ -121,8 +121,7 @@ impl Configuration {
     /// The user of a runner manager selects no host if the provider block has a user, which takes precedence.
     pub(crate) fn selectors(&self) -> Selectors {
         let selectors = self.connector.selectors();
-        let has_user = self.ssh.login(None, None).username.is_some();
-        Selectors { username: selectors.username && !has_user, ..selectors }
+        Selectors { username: selectors.username && !self.ssh.has_username(), ..selectors }
     }
 
     /// The retry policy. Precedence: resource, provider block, default.

@@ -237,6 +237,11 @@ impl SshArgs {
         }
     }
 
+    /// Whether the block has a user, which takes precedence over those of the runner managers.
+    pub(super) fn has_username(&self) -> bool {
+        set(&self.username).is_some()
+    }
+
     /// The login to a runner manager with this user and key.
     pub(super) fn login(&self, username: Option<String>, private_key: Option<Secret>) -> Login {
         let of_entry = |text| CredentialSource {
