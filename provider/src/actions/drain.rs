@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problem, Problems, attribute_map, call,
+    Block, Problems, attribute_map, call,
     schema::{Schema, Value, boolean, object, object_schema, text},
 };
 use serde::Deserialize;
@@ -29,7 +29,7 @@ use crate::{
     },
     fleet::{
         Failure, Reason, Requested,
-        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, OnUnreachable, StartedBy, Until},
+        drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy, Until},
         draining::Draining,
     },
     manager::{Manager, UNVERIFIED_PEER},
@@ -84,19 +84,6 @@ impl Drain {
             if manager.has_protected_address() { String::new() } else { format!(" ({UNVERIFIED_PEER})") };
         Ok(Done { line: format!("{line}{peer}"), warnings })
     }
-}
-
-/// An action has no setting for an unreachable host.
-fn explain(manager: &str, failure: &Failure<NotDrained>) -> Problem {
-    let words = DrainWords {
-        manager,
-        subject: Subject::Action,
-        on_unreachable: OnUnreachable::Fail,
-        identifier: "",
-        names_others: false,
-        others: "",
-    };
-    explain::failure(&words, failure)
 }
 
 fn end(ended: &Ended) -> String {
@@ -179,6 +166,9 @@ impl Block for Drain {
         let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
             self.drain(&manager, &wrapper, policy, configuration).await
         };
-        over(manager::resolve(&config.runner_managers, configuration), start, operation, explain).await
+        over(manager::resolve(&config.runner_managers, configuration), start, operation, |name, failure| {
+            explain::failure(&DrainWords::of_action(name), failure)
+        })
+        .await
     }
 }

@@ -4,15 +4,11 @@ use super::*;
 use crate::{
     client::{Level, RunnerStatus, Snapshot},
     explain::{
-        drain::{DrainWords, Subject},
+        drain::DrainWords,
         failure::failure,
         samples::{all, failed, gone},
     },
-    fleet::{
-        Reason,
-        drain::{NotDrained, OnUnreachable},
-        health::Missing,
-    },
+    fleet::{Reason, drain::NotDrained, health::Missing},
 };
 
 fn refused(method: &'static str, message: &str) -> ClientError {
@@ -33,17 +29,7 @@ fn failed_drain_action_errors_match_snapshot() {
         failed(HOUR, Requested::Accepted, last(), Reason::Problem(NotDrained::TimedOut { forceful }))
     };
     let interrupted = |requested, last| failed(HOUR, requested, last, Reason::Interrupted);
-    let not_drained = |manager, cause: &Failure<NotDrained>| {
-        let words = DrainWords {
-            manager,
-            subject: Subject::Action,
-            on_unreachable: OnUnreachable::Fail,
-            identifier: "",
-            names_others: false,
-            others: "",
-        };
-        failure(&words, cause)
-    };
+    let not_drained = |manager, cause: &Failure<NotDrained>| failure(&DrainWords::of_action(manager), cause);
     let unreached =
         |requested| failed(HOUR, requested, None, Reason::Unreached { attempts: 12, error: gone() });
     insta::assert_snapshot!(all(vec![

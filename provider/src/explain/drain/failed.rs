@@ -38,6 +38,20 @@ pub(crate) struct DrainWords<'a> {
     pub(crate) others: &'a str,
 }
 
+impl<'a> DrainWords<'a> {
+    /// Of the action, which has no setting for an unreachable host.
+    pub(crate) fn of_action(manager: &'a str) -> Self {
+        Self {
+            manager,
+            subject: Subject::Action,
+            on_unreachable: OnUnreachable::Fail,
+            identifier: "",
+            names_others: false,
+            others: "",
+        }
+    }
+}
+
 impl Words for DrainWords<'_> {
     type Problem = NotDrained;
 
