@@ -17,8 +17,8 @@ use crate::{
         same_manager,
     },
     explain::{plan, protocol, values},
-    manager::Identities,
-    run::Run,
+    manager::{Identities, at},
+    run::{Event, Row, Run},
 };
 
 /// What the calls of one process share.
@@ -76,6 +76,18 @@ impl Context {
         let selectors = self.selectors();
         let identity = |manager: &RunnerManagerArgs| manager.identity(selectors?);
         same_manager::refuse(managers, &AttributePath::new("runner_managers"), identity, problems);
+    }
+
+    /// Records `event` of each runner manager of a map. Refuses what the run refuses, and two keys of one runner manager.
+    pub(crate) fn refuse_managers(&self, managers: &RunnerManagers, event: &Event) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        self.refuse_same_managers(managers, &mut problems);
+        for (key, manager) in managers.iter().flatten() {
+            let row = Row::of_manager(event.clone(), key, self.identities(manager, None));
+            let refusals = self.run.record(row, call().walk);
+            problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));
+        }
+        problems.or(())
     }
 }
 

@@ -57,11 +57,12 @@ impl RunnerDrain {
 
     /// The plan destroys or replaces this drain resource.
     fn ending(&self, prior: &DrainState) -> Row {
-        let row = self.row(prior, Event::Ending { early: None, gone: self.is_gone(prior) });
+        let gone = self.is_gone(prior);
+        let row = self.row(prior, Event::Ending { early: None, gone });
         let early = row.instance.as_deref().zip(row.manager.wrapper.clone());
         let early = early.and_then(|(instance, manager)| EarlyDrain::new(instance, manager, prior.options()));
         let early = early.and_then(|early| early.to_json());
-        Row { event: Event::Ending { early, gone: self.is_gone(prior) }, ..row }
+        Row { event: Event::Ending { early, gone }, ..row }
     }
 
     /// The user confirms that the instance is gone.

@@ -36,7 +36,7 @@ use crate::{
         self, Failure, Outcomes,
         health::{Healthy, NotHealthy},
     },
-    manager::{Identities, at},
+    manager::Identities,
     run::{Event, Row},
 };
 use state::{
@@ -77,14 +77,7 @@ impl RunnerHealth {
 
     /// Refuses two keys of one manager, and managers that a shutdown resource retires.
     fn refuse_managers(&self, planned: &HealthState) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        self.context.refuse_same_managers(&planned.runner_managers, &mut problems);
-        for (key, manager) in planned.runner_managers.iter().flatten() {
-            let row = row(Event::Checked, key, self.context.identities(manager, None));
-            let refusals = self.context.run.record(row, call().walk);
-            problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));
-        }
-        problems.or(())
+        self.context.refuse_managers(&planned.runner_managers, &Event::Checked)
     }
 
     /// The autoscaling groups that a manager of this health check shares with another one that this run has read.
@@ -99,7 +92,7 @@ impl RunnerHealth {
             let manager = state.runner_managers.as_ref_option().and_then(|managers| managers.get(key));
             let manager = manager.map(|manager| self.context.identities(manager, None)).unwrap_or_default();
             members.entry(group).or_default().extend(manager.wrapper.clone());
-            run.record(row(Event::UsesGroup(group.clone()), key, manager), call().walk);
+            run.record(Row::of_manager(Event::UsesGroup(group.clone()), key, manager), call().walk);
         }
         for (group, managers) in members {
             let users = run.users_of_group(group);
@@ -153,11 +146,6 @@ impl RunnerHealth {
     }
 }
 
-/// What a call shows about a runner manager of a health check, or about the whole health check.
-fn row(event: Event, key: &str, manager: Identities) -> Row {
-    Row { event, object: key.to_owned(), name: key.to_owned(), instance: None, manager }
-}
-
 /// Warns about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a repetition.
 fn warn_of_missing_guards(planned: &HealthState) {
     let missing = missing_guards(planned);
@@ -202,7 +190,7 @@ impl Resource for RunnerHealth {
         seen.into_state(&mut state);
         call().keep(self.ending(&state).into());
         let id = state.id.as_ref_option().map_or("", String::as_str);
-        self.context.run.record(row(Event::HealthRead, id, Identities::default()), call().walk);
+        self.context.run.record(Row::of_manager(Event::HealthRead, id, Identities::default()), call().walk);
         let shared = self.shared_worker_groups(&state);
         shared.here.into_iter().chain(shared.elsewhere).for_each(|warning| call().warn(warning));
         Ok(Some(state))
@@ -268,7 +256,7 @@ impl Resource for RunnerHealth {
 
     /// The drain resources of this health check are planned after it.
     async fn plan_destroy(&self, _: HealthState) -> Result<(), Problems> {
-        self.context.run.record(row(Event::HealthEnding, "", Identities::default()), call().walk);
+        self.context.run.record(Row::of_manager(Event::HealthEnding, "", Identities::default()), call().walk);
         Ok(())
     }
 

@@ -24,10 +24,9 @@ use tokio::time::Instant;
 use crate::{
     config::{enum_attribute::member, manager},
     context::{Context, unique_suffix},
-    explain::{drain::Subject, plan, protocol, shutdown},
+    explain::{drain::Subject, protocol, shutdown},
     fleet::drain::Mode,
-    manager::at,
-    run::{Event, Row},
+    run::Event,
 };
 use evidence::Evidence;
 use state::{INCOMPLETE, Operation, ShutdownState};
@@ -40,16 +39,7 @@ pub struct RunnerShutdown {
 impl RunnerShutdown {
     /// Refuses two keys of one manager, and managers that the same configuration keeps.
     fn refuse_managers(&self, planned: &ShutdownState) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        self.context.refuse_same_managers(&planned.runner_managers, &mut problems);
-        for (key, manager) in planned.runner_managers.iter().flatten() {
-            let (event, object, name) = (Event::Retired, key.clone(), key.clone());
-            let row =
-                Row { event, object, name, instance: None, manager: self.context.identities(manager, None) };
-            let refusals = self.context.run.record(row, call().walk);
-            problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));
-        }
-        problems.or(())
+        self.context.refuse_managers(&planned.runner_managers, &Event::Retired)
     }
 }
 

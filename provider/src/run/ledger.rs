@@ -78,6 +78,11 @@ impl Event {
 }
 
 impl Row {
+    /// What a call shows about a runner manager of a map, which has this key, or about the object with this id.
+    pub(crate) fn of_manager(event: Event, key: &str, manager: Identities) -> Self {
+        Self { event, object: key.to_owned(), name: key.to_owned(), instance: None, manager }
+    }
+
     pub(super) fn is_of(&self, instance: &str) -> bool {
         self.instance.as_deref() == Some(instance)
     }
@@ -139,10 +144,13 @@ impl Ledger {
     }
 
     pub(super) fn reports_waiting_drains(&mut self) -> bool {
-        let ending: BTreeSet<_> = self.of(&Event::is_ending).map(|row| &row.object).collect();
         let health_ends = self.rows.iter().any(|row| row.event == Event::HealthEnding);
-        let waits = health_ends && ending.len() > PARALLELISM;
-        waits && !std::mem::replace(&mut self.waiting_is_reported, true)
+        if self.waiting_is_reported || !health_ends {
+            return false;
+        }
+        let ending: BTreeSet<_> = self.of(&Event::is_ending).map(|row| &row.object).collect();
+        self.waiting_is_reported = ending.len() > PARALLELISM;
+        self.waiting_is_reported
     }
 
     pub(super) fn users_of_group(&self, group: &str) -> Vec<String> {

@@ -199,7 +199,7 @@ impl RunnerHealth {
         if early.has_callback && !is_grit_wrapper(&client.until(deadline)).await {
             return Err(Left::To("its callback must be in the first request"));
         }
-        let row = super::row(Event::Drained, id, Identities::of(early.manager.clone()));
+        let row = Row::of_manager(Event::Drained, id, Identities::of(early.manager.clone()));
         let row = Row { instance: Some(early.instance.clone()), ..row };
         if !run.record(row, call().walk).is_empty() {
             return Err(Left::To("another drain resource has the same runner manager"));
