@@ -43,6 +43,67 @@ pub fn long_files(directory: &Path) -> Vec<String> {
     found
 }
 
+/// A file of the crate at `source` imports its own layer and those below it. `layers`: see [`Architecture::imports_that_run_up`].
+///
+/// # Panics
+///
+/// When a file imports a higher layer, or is in no layer.
+#[track_caller]
+pub fn assert_layers(source: &Path, layers: &[&[&str]]) {
+    let found = Architecture::read(source).imports_that_run_up(layers);
+    assert!(
+        found.is_empty(),
+        "A file may import its own layer and those below it, in this order: {layers:?}. Move the item to the lowest layer that needs it, or \
+         pass it as an argument:\n{}",
+        found.join("\n")
+    );
+}
+
+/// No files of the crate at `source` import each other.
+///
+/// # Panics
+///
+/// When some do.
+#[track_caller]
+pub fn assert_no_circles(source: &Path) {
+    let circles: Vec<_> =
+        Architecture::read(source).circles().iter().map(|circle| circle.join(", ")).collect();
+    assert!(
+        circles.is_empty(),
+        "Files must not import each other, directly or through others. Move what both need into a file of its own:\n{}",
+        circles.join("\n")
+    );
+}
+
+/// Only the files below these places of the crate at `source` name the library.
+///
+/// # Panics
+///
+/// When another file names it, and when none does.
+#[track_caller]
+pub fn assert_named_only_in(source: &Path, library: &str, places: &[&str]) {
+    let uses = Architecture::read(source).files_that_use(&[library]);
+    assert!(!uses.is_empty(), "{library} is not used: the rule checks nothing");
+    let is_elsewhere = |(file, _): &&(String, String)| !places.iter().any(|place| file.starts_with(place));
+    let elsewhere: Vec<_> = uses.iter().filter(is_elsewhere).collect();
+    assert!(elsewhere.is_empty(), "only {places:?} may name {library}: {elsewhere:#?}");
+}
+
+/// No file of the crate at `source` has more than [`MAX_FILE_LINES`] lines.
+///
+/// # Panics
+///
+/// When one has.
+#[track_caller]
+pub fn assert_line_limit(source: &Path) {
+    let found = long_files(source);
+    assert!(
+        found.is_empty(),
+        "A source file has at most {MAX_FILE_LINES} lines, tests included. Split it by subject, or move its tests to `tests.rs`:\n{}",
+        found.join("\n")
+    );
+}
+
 /// One file that imports another one of the same crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
@@ -95,7 +156,7 @@ impl Architecture {
 
     /// The imports that lead from a lower layer to a higher one, and the files that are in no layer.
     ///
-    /// `layers` goes from the highest to the lowest. A layer is a list of files (`run.rs`) and directories (`transport/ssh/`); for each file
+    /// `layers` goes from the highest to the lowest. A layer is a list of files (`run.rs`) and directories (`fleet/`); for each file
     /// the longest match counts.
     #[must_use]
     pub fn imports_that_run_up(&self, layers: &[&[&str]]) -> Vec<String> {
