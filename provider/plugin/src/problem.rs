@@ -85,7 +85,7 @@ impl Problems {
         self.0.push(problem);
     }
 
-    /// Whether there is no problem.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -100,7 +100,7 @@ impl Problems {
         self.0.iter()
     }
 
-    /// `value` if there is no problem.
+    /// `value` if the list is empty, otherwise the problems.
     pub fn or<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }

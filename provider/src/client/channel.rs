@@ -181,9 +181,9 @@ mod tests {
     /// Each write would be an SSH packet.
     #[tokio::test]
     async fn preface_and_settings_share_one_write() {
-        let (writes, mut told) = mpsc::unbounded_channel();
+        let (writes, mut written) = mpsc::unbounded_channel();
         let channel = Channel::over(Box::new(WriteLog(writes))).await.unwrap();
-        let first = told.recv().await.unwrap();
+        let first = written.recv().await.unwrap();
         let settings = first.strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         assert_eq!(settings.get(3), Some(&4), "{}", first.escape_ascii());
         let calling = async move {
@@ -191,12 +191,12 @@ mod tests {
             client.check_status(grit_proto::runner_wrapper::CheckStatusRequest {}).await
         };
         let asked = async {
-            let call = told.recv().await.unwrap();
+            let call = written.recv().await.unwrap();
             // A message without fields: not compressed, no bytes.
             assert!(call.ends_with(&[0; 5]), "the whole call is in it: {}", call.escape_ascii());
         };
         tokio::select! {
-            answer = calling => panic!("nobody answered: {answer:?}"),
+            answer = calling => panic!("the server has not responded: {answer:?}"),
             () = asked => {}
         }
     }

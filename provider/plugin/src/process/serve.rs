@@ -100,7 +100,7 @@ pub(super) async fn serve(mut registry: Registry, launch: Launch) -> Result<(), 
     let service = Service::new(registry);
     let shutdown = CancellationToken::new();
     let debugging = launch.caller == Caller::Developer;
-    tokio::spawn(signals.obey(service.clone(), debugging.then(|| shutdown.clone())));
+    tokio::spawn(signals.handle(service.clone(), debugging.then(|| shutdown.clone())));
     let connections = accept::connections(listener, identity.map(|identity| identity.acceptor));
     let mut server = tokio::spawn(grpc(service.clone(), connections, shutdown.clone()));
     announce::print(&line).map_err(ServeError::Announce)?;
@@ -180,7 +180,7 @@ impl Signals {
     }
 
     /// Handles the signals. `shutdown`: signals end the process.
-    async fn obey(mut self, service: Service, shutdown: Option<CancellationToken>) {
+    async fn handle(mut self, service: Service, shutdown: Option<CancellationToken>) {
         loop {
             let interrupted = tokio::select! {
                 _ = self.interrupt.recv() => true,

@@ -30,7 +30,7 @@ pub struct Call {
     pub walk: Walk,
     /// The private data of the object; empty in other calls than read, plan, create and update.
     pub private: Arc<Private>,
-    /// Where an action reports its progress. In other calls, nobody receives it.
+    /// Where an action reports its progress. In other calls it is discarded.
     pub progress: Progress,
     notes: Arc<Mutex<Notes>>,
 }
