@@ -13,6 +13,7 @@ use parking_lot::RwLock;
 use crate::{
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
+        object::Object as _,
         provider_block::{self, Configuration, ProviderArgs},
         same_manager,
     },
@@ -110,9 +111,7 @@ impl Block for Grit {
     }
 
     async fn check(&self, config: ProviderArgs) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        config.or_environment(|name| environment(name).filter(|_| name == "HOME")).check(&mut problems);
-        problems.or(())
+        config.or_environment(|name| environment(name).filter(|_| name == "HOME")).check()
     }
 
     async fn run(&self, config: ProviderArgs) -> Result<(), Problems> {

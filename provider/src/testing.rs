@@ -11,6 +11,7 @@ use crate::{
     client::WrapperClient,
     config::{
         manager::RunnerManagerArgs,
+        object::Object as _,
         provider_block::{Configuration, ProviderArgs},
     },
 };
@@ -74,10 +75,9 @@ impl Connections {
     /// If the block does not match the schema.
     pub fn check(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> (Problems, Problems) {
         let block: ProviderArgs = decode(provider_block);
-        let mut problems = Problems::default();
-        let check = warnings_of(async { block.or_environment(variable).check(&mut problems) });
-        let warnings = check.now_or_never().map(|((), warnings)| warnings).unwrap_or_default();
-        (problems, warnings)
+        let check = warnings_of(async { block.or_environment(variable).check() });
+        let (checked, warnings) = check.now_or_never().unwrap_or_else(|| (Ok(()), Problems::default()));
+        (checked.err().unwrap_or_default(), warnings)
     }
 
     /// A client for an entry of `runner_managers` with all attributes.

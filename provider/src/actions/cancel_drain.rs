@@ -4,10 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problems, attribute_map, call,
+    Block, Problems, call,
     schema::{Schema, Value, object, object_schema, text},
 };
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
@@ -15,7 +14,8 @@ use crate::{
     client::WrapperClient,
     config::{
         drain::{DRAIN_ATTEMPTS, shortened},
-        manager::{self, RunnerManagers},
+        manager::{self, RunnerManagers, check_managers},
+        object::{Object as _, check_object, object},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
@@ -36,13 +36,16 @@ pub struct CancelDrain {
     pub context: Arc<Context>,
 }
 
-/// The block `config`.
-#[derive(Clone, Default, Deserialize)]
-pub struct CancelConfig {
-    runner_managers: RunnerManagers,
-    drain_id: Value<String>,
-    retry: Value<RetryArgs>,
-    timeouts: Value<InvokeTimeout>,
+object! {
+    /// The block `config`.
+    pub struct CancelConfig {
+        runner_managers: RunnerManagers = managers_attribute => "whose drains to cancel", check_managers;
+        drain_id: Value<String> = text =>
+            "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.";
+        retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
+            "Retries of failed connections.", check_object;
+        timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
+    }
 }
 
 #[async_trait]
@@ -55,22 +58,12 @@ impl Block for CancelDrain {
             0,
             "Cancels the drains of a map of runner managers, as long as the wrapper has not sent SIGQUIT to the runner. Requires \
              grit-wrapper on the hosts.",
-            attribute_map! {
-                runner_managers: managers_attribute => "whose drains to cancel",
-                drain_id: text =>
-                    "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.",
-                retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => "Retries of failed connections.",
-                timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
-            },
+            CancelConfig::attributes(),
         )
     }
 
     async fn check(&self, config: CancelConfig) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        manager::check_map(&config.runner_managers, &mut problems);
-        RetryArgs::check(&config.retry, &mut problems);
-        InvokeTimeout::check(&config.timeouts, &mut problems);
-        problems.or(())
+        config.check()
     }
 
     async fn run(&self, config: CancelConfig) -> Result<(), Problems> {

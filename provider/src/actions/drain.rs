@@ -4,21 +4,20 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problems, attribute_map, call,
-    schema::{Schema, Value, boolean, object, object_schema, text},
+    Block, Problems, call,
+    schema::{Description, Schema, Value, boolean, object, object_schema},
 };
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
     client::WrapperClient,
     config::{
-        drain::{CallbackArgs, DRAIN_ATTEMPTS, DRAIN_TIMEOUT, DrainOptions, WAIT, option_attributes},
+        drain::{DRAIN_TIMEOUT, DrainOptions, WAIT},
         enum_attribute::EnumAttribute as _,
-        manager::{self, RunnerManagers},
+        manager::{self, RunnerManagers, check_managers},
+        object::{Object as _, check_object, object},
         provider_block::Configuration,
-        retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
     context::{Context, unique_suffix},
@@ -40,18 +39,17 @@ pub struct Drain {
     pub context: Arc<Context>,
 }
 
-/// The block `config`.
-#[derive(Clone, Default, Deserialize)]
-pub struct DrainConfig {
-    runner_managers: RunnerManagers,
-    mode: Value<String>,
-    on_timeout: Value<String>,
-    on_lost_jobs: Value<String>,
-    wait: Value<bool>,
-    shutdown_callback: Value<CallbackArgs>,
-    reason: Value<String>,
-    retry: Value<RetryArgs>,
-    timeouts: Value<InvokeTimeout>,
+object! {
+    /// The block `config`. An action has no guard, and an unreachable host is always an error: these options are null.
+    pub struct DrainConfig {
+        runner_managers: RunnerManagers = managers_attribute => "to drain", check_managers;
+        wait: Value<bool> = boolean => format!(
+            "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
+             with `true` to wait for the same drains. Default `{WAIT}`."
+        );
+        timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.", check_object;
+        ..options: DrainOptions;
+    }
 }
 
 impl Drain {
@@ -94,24 +92,10 @@ fn end(ended: &Ended) -> String {
 }
 
 impl DrainConfig {
-    /// An action has no guard, and an unreachable host is always an error.
-    fn options(&self) -> DrainOptions<'_> {
-        DrainOptions {
-            mode: &self.mode,
-            on_timeout: &self.on_timeout,
-            on_unreachable: &Value::Null,
-            on_lost_jobs: &self.on_lost_jobs,
-            guard: &Value::Null,
-            shutdown_callback: &self.shutdown_callback,
-            reason: &self.reason,
-            retry: &self.retry,
-        }
-    }
-
     fn policy(&self, configuration: &Configuration, start: Instant) -> DrainPolicy {
         let id = format!("action#{}", unique_suffix());
         let timeout = InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT);
-        let policy = self.options().policy(configuration, &id, start, timeout, false);
+        let policy = self.options.policy(configuration, &id, start, timeout, false);
         DrainPolicy { until: Until::of(self.wait.unwrap_or(WAIT)), ..policy }
     }
 }
@@ -122,41 +106,36 @@ impl Block for Drain {
     type Output = ();
 
     fn schema(&self) -> Schema {
-        let mut schema = object_schema(
+        let mut attributes = DrainConfig::attributes();
+        attributes.retain(|name, _| !["on_unreachable", "guard"].contains(&name.as_str()));
+        let mut describe = |name: &str, text: &str| {
+            if let Some(attribute) = attributes.get_mut(name) {
+                attribute.description = Description::markdown(text);
+            }
+        };
+        describe(
+            "mode",
+            &format!(
+                "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
+                 forceful.",
+                Mode::choices()
+            ),
+        );
+        describe(
+            "retry",
+            "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
+             until the timeout.",
+        );
+        object_schema(
             0,
             "Shuts the runners of a map of runner managers down, and waits until their processes have exited. Instances and \
              `grit_runner_drain` resources stay as they are.",
-            attribute_map! {
-                runner_managers: managers_attribute => "to drain",
-                wait: boolean => &format!(
-                    "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
-                     with `true` to wait for the same drains. Default `{WAIT}`."
-                ),
-                mode: text => &format!(
-                    "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
-                     forceful.",
-                    Mode::choices()
-                ),
-                retry: object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
-                    "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
-                     until the timeout.",
-                timeouts: object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.",
-            },
-        );
-        let mut options = option_attributes();
-        options.retain(|name, _| {
-            ["on_timeout", "on_lost_jobs", "reason", "shutdown_callback"].contains(&name.as_str())
-        });
-        schema.block.attributes.extend(options);
-        schema
+            attributes,
+        )
     }
 
     async fn check(&self, config: DrainConfig) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        manager::check_map(&config.runner_managers, &mut problems);
-        config.options().check(&mut problems);
-        InvokeTimeout::check(&config.timeouts, &mut problems);
-        problems.or(())
+        config.check()
     }
 
     async fn run(&self, config: DrainConfig) -> Result<(), Problems> {

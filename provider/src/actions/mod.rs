@@ -14,14 +14,17 @@ pub use start::Start;
 
 use std::sync::Arc;
 
-use grit_plugin::{Problem, Problems, call, schema::Attribute};
+use grit_plugin::{
+    Problem, Problems, call,
+    schema::{Attribute, AttributePath},
+};
 use tokio::time::Instant;
 
 use self::progress::{Board, Watched};
 use crate::{
     client::WrapperClient,
     config::{
-        manager::{self, RunnerManagers, required_managers},
+        manager::{RunnerManagers, check_managers, required_managers},
         provider_block::Configuration,
     },
     context::Context,
@@ -40,7 +43,7 @@ fn managers_attribute(purpose: &str) -> Attribute {
 /// out.
 fn configured(context: &Context, managers: &RunnerManagers) -> Result<Arc<Configuration>, Problems> {
     let mut problems = Problems::default();
-    manager::check_map(managers, &mut problems);
+    check_managers(managers, &AttributePath::new("runner_managers"), &mut problems);
     problems.or(())?;
     Ok(context.configured()?)
 }

@@ -4,18 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problems, attribute_map, call,
-    schema::{AttributePath, Schema, Value, object, object_schema, text},
+    Block, Problems, call,
+    schema::{Schema, Value, object, object_schema, text},
 };
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::{Level, WrapperClient},
+    client::WrapperClient,
     config::{
-        enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagers},
+        enum_attribute::{EnumAttribute as _, check_member, member},
+        health_level::RequiredLevel,
+        manager::{self, RunnerManagers, check_managers},
+        object::{Object as _, check_object, object},
         retry::RetryArgs,
         timeouts::InvokeTimeout,
     },
@@ -33,38 +34,17 @@ pub struct Start {
     pub context: Arc<Context>,
 }
 
-/// The block `config`.
-#[derive(Clone, Default, Deserialize)]
-pub struct StartConfig {
-    runner_managers: RunnerManagers,
-    level: Value<String>,
-    retry: Value<RetryArgs>,
-    timeouts: Value<InvokeTimeout>,
-}
-
-/// A value of `level`. A runner reaches `working` only with jobs, which a start does not wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WantedLevel {
-    Auto,
-    Level(Level),
-}
-
-impl EnumAttribute for WantedLevel {
-    const VALUES: &'static [(Self, &'static str)] = &[
-        (Self::Auto, "auto"),
-        (Self::Level(Level::Process), Level::Process.as_str()),
-        (Self::Level(Level::Ready), Level::Ready.as_str()),
-        (Self::Level(Level::Polling), Level::Polling.as_str()),
-    ];
-}
-
-impl WantedLevel {
-    /// The level; none for `auto`.
-    fn level(self) -> Option<Level> {
-        match self {
-            Self::Auto => None,
-            Self::Level(level) => Some(level),
-        }
+object! {
+    /// The block `config`.
+    pub struct StartConfig {
+        runner_managers: RunnerManagers = managers_attribute => "to start", check_managers;
+        level: Value<String> = text => format!(
+            "Health level to wait for: {}, as in `grit_runner_health`.",
+            RequiredLevel::<false>::choices()
+        ), check_member::<RequiredLevel<false>>;
+        retry: Value<RetryArgs> = object(RetryArgs::attributes("until the timeout")) =>
+            "Retries of failed connections.", check_object;
+        timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
     }
 }
 
@@ -78,23 +58,12 @@ impl Block for Start {
             0,
             "Starts the runners of a map of runner managers that have exited, and waits until all runners of the map are healthy. \
              Requires grit-wrapper on the hosts.",
-            attribute_map! {
-                runner_managers: managers_attribute => "to start",
-                level: text =>
-                    &format!("Health level to wait for: {}, as in `grit_runner_health`.", WantedLevel::choices()),
-                retry: object(RetryArgs::attributes("until the timeout")) => "Retries of failed connections.",
-                timeouts: object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
-            },
+            StartConfig::attributes(),
         )
     }
 
     async fn check(&self, config: StartConfig) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        manager::check_map(&config.runner_managers, &mut problems);
-        enum_attribute::check::<WantedLevel>(&config.level, AttributePath::new("level"), &mut problems);
-        RetryArgs::check(&config.retry, &mut problems);
-        InvokeTimeout::check(&config.timeouts, &mut problems);
-        problems.or(())
+        config.check()
     }
 
     async fn run(&self, config: StartConfig) -> Result<(), Problems> {
@@ -105,7 +74,7 @@ impl Block for Start {
             timeout: InvokeTimeout::invoke(&config.timeouts, TIMEOUT),
             stable_for: Duration::ZERO,
             min_jobs: 0,
-            level: member::<WantedLevel>(&config.level).level(),
+            level: member::<RequiredLevel<false>>(&config.level).0,
             expected_version: None,
             start_if_stopped: true,
             retry: configuration.retry(config.retry.as_ref_option(), None),

@@ -4,14 +4,14 @@
 //! and bools in place of strings, missing optional attributes. `instance_name` is optional, because GRIT's Deployer does not require it: the
 //! key is used in its place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use grit_plugin::{
     Problems,
     schema::{AttributePath, Dynamic, Value},
 };
 
-use super::manager::RunnerManagerArgs;
+use super::{manager::RunnerManagerArgs, object::Object as _};
 use crate::explain::values;
 
 /// Runner managers by key.
@@ -69,31 +69,25 @@ fn manager(
             return Value::Null;
         }
     };
-    let mut used = BTreeSet::new();
-    let mut text = |name: &'static str| {
-        used.insert(name);
-        members.get(name).map_or(Value::Null, |value| text(value, path.clone().attribute(name), problems))
-    };
-    let mut manager = RunnerManagerArgs {
-        instance_name: text("instance_name"),
-        address: text("address"),
-        wrapper_address: text("wrapper_address"),
-        username: text("username"),
-        ssh_key_pem: text("ssh_key_pem"),
-        instance_id: text("instance_id"),
-        host_key: text("host_key"),
-    };
-    unused.extend(
-        members
-            .keys()
-            .filter(|name| !used.contains(name.as_str()))
-            .map(|name| path.clone().attribute(name.clone())),
-    );
+    let texts = RunnerManagerArgs::NAMES.iter().map(|name| {
+        let value = members.get(*name).unwrap_or(&Dynamic::Null);
+        (*name, text(value, path.clone().attribute(*name), problems))
+    });
+    let mut manager = of_texts(&texts.collect());
+    let names = members.keys().filter(|name| !RunnerManagerArgs::NAMES.contains(&name.as_str()));
+    unused.extend(names.map(|name| path.clone().attribute(name.clone())));
     if matches!(&manager.instance_name, Value::Null) || manager.instance_name == Value::Value(String::new()) {
         manager.instance_name = Value::Value(key.to_owned());
     }
-    manager.check(path, problems);
+    manager.check_at(path, problems);
     Value::Value(manager)
+}
+
+/// A runner manager with these attributes, which are all strings.
+fn of_texts(texts: &BTreeMap<&'static str, Value<String>>) -> RunnerManagerArgs {
+    let decoded = rmp_serde::to_vec_named(texts).ok().and_then(|texts| rmp_serde::from_slice(&texts).ok());
+    // Without its attributes, it is refused.
+    decoded.unwrap_or_default()
 }
 
 /// A string, or a value that Terraform converts to a string.

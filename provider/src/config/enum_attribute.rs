@@ -29,16 +29,20 @@ pub(crate) trait EnumAttribute: Copy + PartialEq + 'static {
     }
 }
 
-/// The member of an attribute; the default if it is null. [`check`] rejects other values.
+/// The member of an attribute; the default if it is null. [`check_member`] rejects other values.
 pub(crate) fn member<T: EnumAttribute>(value: &Value<String>) -> T {
     value.as_ref_option().and_then(|word| T::from_word(word)).unwrap_or(T::VALUES[0].0)
 }
 
 /// Rejects a value that is not in the set. Accepts null and unknown.
-pub(crate) fn check<T: EnumAttribute>(value: &Value<String>, path: AttributePath, problems: &mut Problems) {
+pub(crate) fn check_member<T: EnumAttribute>(
+    value: &Value<String>,
+    path: &AttributePath,
+    problems: &mut Problems,
+) {
     if let Value::Value(word) = value
         && T::from_word(word).is_none()
     {
-        problems.add(values::not_one_of(path, word, &T::choices()));
+        problems.add(values::not_one_of(path.clone(), word, &T::choices()));
     }
 }

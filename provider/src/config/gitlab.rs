@@ -1,13 +1,12 @@
 //! The `gitlab` object of the provider block.
 
 use grit_plugin::{
-    Problems, attribute_map,
-    schema::{Attribute, AttributePath, Value, object, secret, text},
+    Problem, Problems,
+    schema::{AttributePath, Value, secret, text},
 };
 use grit_ssh::Secret;
-use serde::{Deserialize, Serialize};
 
-use super::text::set;
+use super::{object::object, text::set};
 use crate::{
     explain::values,
     fleet::receipt::NoReceipt,
@@ -17,12 +16,21 @@ use crate::{
 /// The instance, unless `url` sets another.
 const URL: &str = "https://gitlab.com";
 
-/// Has no `Debug`, because it contains a token.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct GitlabArgs {
-    url: Value<String>,
-    token: Value<String>,
-    ca_certificate: Value<String>,
+object! {
+    /// Has no `Debug`, because it contains a token.
+    pub(super) struct GitlabArgs {
+        url: Value<String> = text => format!(
+            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only: for a runner \
+             that its host reports to be registered at another one, a warning says that there is no receipt."
+        ), check_valid(is_url, values::gitlab_url);
+        token: Value<String> = secret =>
+            "Personal, group or project access token of an owner of the runners or of an administrator, with the scope `read_api`; with \
+             `on_lost_jobs = \"retry\"` with the scope `api`. Environment: `GRIT_GITLAB_TOKEN`.",
+            check_valid(is_token, values::gitlab_token);
+        ca_certificate: Value<String> = text =>
+            "Certificates of authorities in PEM format that are trusted besides those of the machine.",
+            check_valid(is_certificates, values::certificate);
+    }
 }
 
 /// Why GitLab cannot be asked.
@@ -64,63 +72,49 @@ impl GitlabArgs {
         Value::Value(args)
     }
 
-    /// Checks all values that can be checked without a connection. Accepts unknown values.
-    pub(super) fn check(&self, path: &AttributePath, problems: &mut Problems) {
-        for (name, is_valid) in self.validity() {
-            if !is_valid {
-                let path = path.clone().attribute(name);
-                problems.add(match name {
-                    "url" => values::gitlab_url(path),
-                    "token" => values::gitlab_token(path),
-                    _ => values::certificate(path),
-                });
-            }
-        }
-    }
-
-    /// Each attribute, and whether its value can be used.
-    fn validity(&self) -> [(&'static str, bool); 3] {
-        let is = |value: &Value<String>, valid: fn(&str) -> bool| set(value).is_none_or(|text| valid(&text));
-        [
-            ("url", is(&self.url, |url| Instance::parse(url).is_some())),
-            ("token", is(&self.token, |token| http::HeaderValue::from_str(token).is_ok())),
-            (
-                "ca_certificate",
-                is(&self.ca_certificate, |pem| certificates(pem).is_ok_and(|found| !found.is_empty())),
-            ),
-        ]
-    }
-
     /// Opens no connection. A value that became known only in the apply was not checked.
     pub(super) fn client(&self) -> Result<Gitlab, Unusable> {
-        if let Some((name, _)) = self.validity().into_iter().find(|(_, is_valid)| !is_valid) {
-            return Err(Unusable::Invalid(name));
+        let (url, certificates) = (set(&self.url), set(&self.ca_certificate));
+        let instance = Instance::parse(url.as_deref().unwrap_or(URL)).ok_or(Unusable::Invalid("url"))?;
+        if set(&self.token).is_some_and(|token| !is_token(&token)) {
+            return Err(Unusable::Invalid("token"));
         }
-        let token = set(&self.token).ok_or(Unusable::NoToken)?;
-        let url = set(&self.url).unwrap_or_else(|| URL.to_owned());
-        let instance = Instance::parse(&url).ok_or(Unusable::Invalid("url"))?;
-        Gitlab::new(instance, &Secret::new(token), set(&self.ca_certificate))
-            .ok_or(Unusable::Invalid("token"))
+        if certificates.as_deref().is_some_and(|pem| !is_certificates(pem)) {
+            return Err(Unusable::Invalid("ca_certificate"));
+        }
+        let token = Secret::new(set(&self.token).ok_or(Unusable::NoToken)?);
+        Gitlab::new(instance, &token, certificates).ok_or(Unusable::Invalid("token"))
     }
 }
 
-pub(super) fn schema(description: &str) -> Attribute {
-    object(attribute_map! {
-        url: text => &format!(
-            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only: for a runner \
-             that its host reports to be registered at another one, a warning says that there is no receipt."
-        ),
-        token: secret =>
-            "Personal, group or project access token of an owner of the runners or of an administrator, with the scope `read_api`; with \
-             `on_lost_jobs = \"retry\"` with the scope `api`. Environment: `GRIT_GITLAB_TOKEN`.",
-        ca_certificate: text =>
-            "Certificates of authorities in PEM format that are trusted besides those of the machine.",
-    })(description)
+fn is_url(text: &str) -> bool {
+    Instance::parse(text).is_some()
+}
+
+fn is_token(text: &str) -> bool {
+    http::HeaderValue::from_str(text).is_ok()
+}
+
+fn is_certificates(pem: &str) -> bool {
+    certificates(pem).is_ok_and(|found| !found.is_empty())
+}
+
+/// The error does not contain the text.
+fn check_valid(
+    is_valid: fn(&str) -> bool,
+    error: fn(AttributePath) -> Problem,
+) -> impl Fn(&Value<String>, &AttributePath, &mut Problems) {
+    move |value, path, problems| {
+        if set(value).is_some_and(|text| !is_valid(&text)) {
+            problems.add(error(path.clone()));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::object::Object as _;
 
     fn text(text: &str) -> Value<String> {
         Value::Value(text.to_owned())
@@ -153,7 +147,7 @@ mod tests {
     fn invalid_values_are_named_without_their_text() {
         let check = |args: GitlabArgs| {
             let mut problems = Problems::default();
-            args.check(&AttributePath::new("gitlab"), &mut problems);
+            args.check_at(&AttributePath::new("gitlab"), &mut problems);
             problems.iter().map(|error| error.detail()).collect::<Vec<_>>()
         };
         for url in [

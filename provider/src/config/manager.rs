@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use grit_plugin::{
-    Problems, attribute_map,
-    schema::{
-        Attribute, AttributePath, AttributeType, Attributes, Value, required, required_text, secret, text,
-    },
+    Problems,
+    schema::{Attribute, AttributePath, AttributeType, Value, required, required_text, secret, text},
 };
 use grit_ssh::{AddressError, HostPort, SSH_PORT, Secret, Selectors, Target, WrapperAddress, check};
-use serde::{Deserialize, Serialize};
 
 use super::{
+    object::{check_required, object},
     provider_block::Configuration,
     text::{check_address, check_set, check_text, set},
 };
@@ -21,64 +19,37 @@ use crate::{
     manager::{Identities, InvalidManager, Manager, WrapperIdentity},
 };
 
-/// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
-///
-/// Has no `Debug`: `ssh_key_pem` may contain a private key.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunnerManagerArgs {
-    pub instance_name: Value<String>,
-    pub address: Value<String>,
-    pub wrapper_address: Value<String>,
-    pub username: Value<String>,
-    pub ssh_key_pem: Value<String>,
-    pub instance_id: Value<String>,
-    pub host_key: Value<String>,
+object! {
+    /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
+    ///
+    /// Has no `Debug`: `ssh_key_pem` may contain a private key.
+    pub struct RunnerManagerArgs {
+        pub instance_name: Value<String> = required_text =>
+            "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
+             sensitive: do not put a secret into it.", check_text;
+        pub address: Value<String> = required_text => format!(
+            "Host name or IP address of the SSH server, with or without a port (default {SSH_PORT}). An IPv6 address with a port needs \
+             brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. It is part of the `id` of a drain resource, \
+             too."
+        ), check_address::<HostPort>;
+        pub wrapper_address: Value<String> = required_text =>
+            "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.", check_address::<WrapperAddress>;
+        pub username: Value<String> = text =>
+            "SSH user. `ssh.username` of the provider block takes precedence.", check_username;
+        pub ssh_key_pem: Value<String> = secret =>
+            "SSH private key. A key in the provider block takes precedence. **It is stored in the state**: prefer `ssh` in the \
+             provider block.";
+        pub instance_id: Value<String> = text => "Identifier of the instance at the cloud provider.";
+        pub host_key: Value<String> = text =>
+            "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
+             of the provider block for this host.", check_host_key;
+    }
 }
 
 /// `map(object({…}))` by manager key.
 pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
 
 impl RunnerManagerArgs {
-    pub fn attributes() -> Attributes {
-        attribute_map! {
-            instance_name: required_text =>
-                "Name of the instance. It is part of the `id` of a drain resource, which Terraform prints even if the name is marked as \
-                 sensitive: do not put a secret into it.",
-            address: required_text => &format!(
-                "Host name or IP address of the SSH server, with or without a port (default {SSH_PORT}). An IPv6 address with a port needs \
-                 brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. It is part of the `id` of a drain resource, \
-                 too."
-            ),
-            wrapper_address: required_text => "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.",
-            username: text => "SSH user. `ssh.username` of the provider block takes precedence.",
-            ssh_key_pem: secret =>
-                "SSH private key. A key in the provider block takes precedence. **It is stored in the state**: prefer `ssh` in the \
-                 provider block.",
-            instance_id: text => "Identifier of the instance at the cloud provider.",
-            host_key: text =>
-                "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
-                 of the provider block for this host.",
-        }
-    }
-
-    /// Rejects missing and invalid values. Accepts unknown values.
-    pub fn check(&self, path: &AttributePath, problems: &mut Problems) {
-        let at = |name: &'static str| path.clone().attribute(name);
-        check_text(&self.instance_name, at("instance_name"), problems);
-        check_address::<HostPort>(&self.address, at("address"), problems);
-        check_address::<WrapperAddress>(&self.wrapper_address, at("wrapper_address"), problems);
-        if let Value::Value(username) = &self.username
-            && username.contains(|c: char| c.is_control() || c.is_whitespace())
-        {
-            problems.add(values::user_name(at("username"), username));
-        }
-        if let Value::Value(pins) = &self.host_key
-            && let Err(problem) = check::host_keys(pins)
-        {
-            problems.add(values::host_key(at("host_key"), &problem));
-        }
-    }
-
     fn addresses(&self) -> Result<(HostPort, WrapperAddress), InvalidManager> {
         let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
         let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
@@ -143,6 +114,22 @@ impl RunnerManagerArgs {
     }
 }
 
+fn check_username(username: &Value<String>, path: &AttributePath, problems: &mut Problems) {
+    if let Value::Value(username) = username
+        && username.contains(|c: char| c.is_control() || c.is_whitespace())
+    {
+        problems.add(values::user_name(path.clone(), username));
+    }
+}
+
+fn check_host_key(pins: &Value<String>, path: &AttributePath, problems: &mut Problems) {
+    if let Value::Value(pins) = pins
+        && let Err(problem) = check::host_keys(pins)
+    {
+        problems.add(values::host_key(path.clone(), &problem));
+    }
+}
+
 /// A required map of runner managers.
 pub(crate) fn required_managers(description: &str) -> Attribute {
     required(AttributeType::AttributeMap(RunnerManagerArgs::attributes()), description)
@@ -158,18 +145,10 @@ pub(crate) fn resolve(managers: &RunnerManagers, configuration: &Configuration) 
     known(managers).map(|(key, manager)| (key.clone(), manager.resolve(key, configuration))).collect()
 }
 
-pub(crate) fn check_map(managers: &RunnerManagers, problems: &mut Problems) {
-    check_all(managers, &AttributePath::new("runner_managers"), problems);
-}
-
-/// Checks a required map and its entries.
-pub(crate) fn check_all(managers: &RunnerManagers, path: &AttributePath, problems: &mut Problems) {
-    check_set(managers, path.clone(), problems);
+/// Checks a required map of runner managers, and its entries. Accepts unknown.
+pub(crate) fn check_managers(managers: &RunnerManagers, path: &AttributePath, problems: &mut Problems) {
+    check_set(managers, path, problems);
     for (key, manager) in managers.iter().flatten() {
-        let path = path.clone().key(key.clone());
-        match manager {
-            Value::Value(manager) => manager.check(&path, problems),
-            entry => check_set(entry, path, problems),
-        }
+        check_required(manager, &path.clone().key(key.clone()), problems);
     }
 }

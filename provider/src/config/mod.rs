@@ -1,13 +1,19 @@
 //! All objects of the configuration language: schema, checks, and conversion to typed values.
 
+mod agent;
+pub(crate) mod callback;
 pub(crate) mod computed;
 pub(crate) mod contract;
 pub(crate) mod drain;
 pub(crate) mod enum_attribute;
 pub(crate) mod gitlab;
+pub(crate) mod guard;
+pub(crate) mod health_level;
 pub(crate) mod manager;
 pub(crate) mod number;
+pub(crate) mod object;
 pub(crate) mod observed;
+mod private_key;
 pub(crate) mod provider_block;
 mod proxy_jump;
 pub(crate) mod retry;

@@ -16,15 +16,14 @@ pub(crate) fn whole<T: TryFrom<i64>>(value: &Value<Number>) -> Option<T> {
 
 /// Rejects a number that is not whole, or not in the range. Accepts null and unknown.
 pub(crate) fn check_whole(
-    value: &Value<Number>,
     range: RangeInclusive<i64>,
-    path: AttributePath,
-    problems: &mut Problems,
-) {
-    if let Value::Value(number) = value
-        && !number.as_i64().is_some_and(|whole| range.contains(&whole))
-    {
-        problems.add(values::number(path, number, &range));
+) -> impl Fn(&Value<Number>, &AttributePath, &mut Problems) {
+    move |value, path, problems| {
+        if let Value::Value(number) = value
+            && !number.as_i64().is_some_and(|whole| range.contains(&whole))
+        {
+            problems.add(values::number(path.clone(), number, &range));
+        }
     }
 }
 
@@ -36,7 +35,7 @@ mod tests {
 
     fn errors(number: Number) -> Vec<String> {
         let mut problems = Problems::default();
-        check_whole(&Value::Value(number), 1..=10, AttributePath::new("n"), &mut problems);
+        check_whole(1..=10)(&Value::Value(number), &AttributePath::new("n"), &mut problems);
         problems.iter().map(Problem::detail).collect()
     }
 

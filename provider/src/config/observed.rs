@@ -1,28 +1,39 @@
 //! What a wrapper reports about its runner, as computed attributes that the health check and the status have in common.
 
-use grit_plugin::{
-    attribute_map,
-    schema::{
-        AttributeType, Attributes, Value, computed_as, computed_boolean, computed_number, computed_text,
-    },
+use grit_plugin::schema::{
+    AttributeType, Value, computed_as, computed_boolean, computed_number, computed_text,
 };
 
+use super::object::object;
 use crate::{
     client::Snapshot,
     config::computed::{optional_value, rfc3339},
 };
 
-/// The values of one report. A value that the wrapper does not report is null.
-pub(crate) struct Observed {
-    pub(crate) version: Value<String>,
-    pub(crate) pid: Value<i64>,
-    pub(crate) started_at: Value<String>,
-    pub(crate) jobs: Value<i64>,
-    pub(crate) jobs_succeeded: Value<i64>,
-    pub(crate) verified: Value<bool>,
-    pub(crate) job_router: Value<String>,
-    pub(crate) worker_groups: Value<Vec<Value<String>>>,
-    pub(crate) wrapper: Value<String>,
+object! {
+    /// The values of one report. A value that the wrapper does not report is null.
+    ///
+    /// `have` and `when` are parts of the descriptions of the numbers of jobs.
+    #[derive(Debug)]
+    pub(crate) struct Observed(have, when) {
+        pub(crate) version: Value<String> = computed_text => "Version reported by the runner.";
+        pub(crate) pid: Value<i64> = computed_number => "PID of the runner process.";
+        pub(crate) started_at: Value<String> = computed_text => "Start time of the process (RFC 3339, UTC).";
+        pub(crate) jobs: Value<i64> = computed_number => format!("Number of running jobs{when}.");
+        #[serde(default)]
+        pub(crate) jobs_succeeded: Value<i64> = computed_number =>
+            format!("Number of jobs that {have} succeeded since the start of the process{when}.");
+        #[serde(default)]
+        pub(crate) verified: Value<bool> = computed_boolean =>
+            "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.";
+        #[serde(default)]
+        pub(crate) job_router: Value<String> = computed_text =>
+            "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.";
+        #[serde(default)]
+        pub(crate) worker_groups: Value<Vec<Value<String>>> = computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
+            "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.";
+        pub(crate) wrapper: Value<String> = computed_text => "`grit-wrapper` with its version, or `upstream`.";
+    }
 }
 
 impl Observed {
@@ -41,22 +52,6 @@ impl Observed {
                 evidence.map(|it| it.worker_groups.iter().cloned().map(Value::Value).collect()),
             ),
             wrapper: Value::Value(snapshot.wrapper()),
-        }
-    }
-
-    /// The attributes, without the numbers of jobs, whose meaning differs.
-    pub(crate) fn attributes() -> Attributes {
-        attribute_map! {
-            version: computed_text => "Version reported by the runner.",
-            pid: computed_number => "PID of the runner process.",
-            started_at: computed_text => "Start time of the process (RFC 3339, UTC).",
-            verified: computed_boolean =>
-                "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.",
-            job_router: computed_text =>
-                "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.",
-            worker_groups: computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
-                "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.",
-            wrapper: computed_text => "`grit-wrapper` with its version, or `upstream`.",
         }
     }
 }

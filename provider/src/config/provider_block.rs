@@ -2,55 +2,46 @@
 
 use std::fmt;
 
-use grit_plugin::{
-    Problems, attribute_map,
-    schema::{AttributePath, Number, Schema, Value, number, object, object_schema},
-};
+use grit_plugin::schema::{Number, Schema, Value, number, object, object_schema};
 use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
-use serde::{Deserialize, Serialize};
 
 use super::{
-    gitlab::{self, GitlabArgs, Unusable},
-    ssh::{self, SshArgs},
+    gitlab::{GitlabArgs, Unusable},
+    number::{check_whole, whole},
+    object::{check_object, object},
+    retry::RetryArgs,
+    ssh::SshArgs,
 };
 use crate::{
-    config::{
-        number::{check_whole, whole},
-        retry::RetryArgs,
-    },
     fleet::{Retry, receipt::NoReceipt},
     gitlab::Gitlab,
 };
 
-/// Has no `Debug`, because it contains secrets.
-#[derive(Default, Serialize, Deserialize)]
-pub struct ProviderArgs {
-    ssh: Value<SshArgs>,
-    gitlab: Value<GitlabArgs>,
-    retry: Value<RetryArgs>,
-    max_parallel: Value<Number>,
-}
-
-pub(crate) fn schema() -> Schema {
-    let attributes = attribute_map! {
-        ssh: ssh::schema =>
+object! {
+    /// Has no `Debug`, because it contains secrets.
+    pub struct ProviderArgs {
+        ssh: Value<SshArgs> = object(SshArgs::attributes()) =>
             "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**, \
-             and so does an environment variable, which is used for values that this object does not set.",
-        gitlab: gitlab::schema =>
+             and so does an environment variable, which is used for values that this object does not set.", check_object;
+        gitlab: Value<GitlabArgs> = object(GitlabArgs::attributes()) =>
             "GitLab, which is asked for the running jobs of each drained runner manager after its runner has exited. Without a token, it is not asked.",
-        retry: object(RetryArgs::attributes("see the resources")) =>
-            "Retries of failed connections. `retry` of a resource takes precedence.",
-        max_parallel: number => &format!(
+            check_object;
+        retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>
+            "Retries of failed connections. `retry` of a resource takes precedence.", check_object;
+        max_parallel: Value<Number> = number => format!(
             "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has \
              the same effect as {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them go to one server. It does not limit how many runner managers a \
              resource waits for: a resource waits for all its managers in parallel."
-        ),
-    };
+        ), check_whole(1..=10_000);
+    }
+}
+
+pub(crate) fn schema() -> Schema {
     object_schema(
         0,
         "Updates GitLab Runner managers without downtime, inside `terraform apply`: new managers become healthy first, old runners finish \
          their jobs, and only then their instances are destroyed.",
-        attributes,
+        ProviderArgs::attributes(),
     )
 }
 
@@ -67,18 +58,6 @@ impl ProviderArgs {
             ssh => ssh,
         };
         Self { ssh, gitlab: GitlabArgs::or_environment(self.gitlab, variable), ..self }
-    }
-
-    /// Checks all values that can be checked without a connection.
-    pub(crate) fn check(&self, problems: &mut Problems) {
-        if let Value::Value(ssh) = &self.ssh {
-            ssh.check(&AttributePath::new("ssh"), problems);
-        }
-        if let Value::Value(gitlab) = &self.gitlab {
-            gitlab.check(&AttributePath::new("gitlab"), problems);
-        }
-        RetryArgs::check(&self.retry, problems);
-        check_whole(&self.max_parallel, 1..=10_000, AttributePath::new("max_parallel"), problems);
     }
 }
 

@@ -3,60 +3,44 @@
 use std::path::Path;
 
 use grit_plugin::{
-    Problems, attribute_map,
-    schema::{AttributePath, Attributes, Value, required_text, secret, text},
+    Problems,
+    schema::{AttributePath, Value, required_text, text},
 };
-use grit_ssh::{
-    Attribute, CredentialSource, Hop, HostPort, KeySource, Login, SSH_PORT, Secret, check, expand,
-};
-use serde::{Deserialize, Serialize};
+use grit_ssh::{Attribute, CredentialSource, Hop, HostPort, Login, SSH_PORT, Secret};
 
 use super::{
-    ssh_checks::{check_keys, check_needs_key, invalid},
+    object::{Object as _, object},
+    private_key::KeyArgs,
+    ssh_checks::check_host_keys,
     text::{UNKNOWN, check_address, set},
 };
 
-/// Has no `Debug`, because it contains secrets.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct HopArgs {
-    pub(super) address: Value<String>,
-    username: Value<String>,
-    pub(super) private_key: Value<String>,
-    private_key_path: Value<String>,
-    pub(super) passphrase: Value<String>,
-    pub(super) certificate_path: Value<String>,
-    pub(super) host_key: Value<String>,
+object! {
+    /// Has no `Debug`, because it contains secrets.
+    pub(crate) struct HopArgs {
+        pub(super) address: Value<String> = required_text => format!(
+            "Host name or IP address of the jump host, with or without a port (default {SSH_PORT})."
+        ), check_address::<HostPort>;
+        username: Value<String> = text => "SSH user on the jump host. Default: the user for the runner manager.";
+        pub(super) host_key: Value<String> = text =>
+            "Expected host key: a public key or a `SHA256:` fingerprint. Default: the host keys of `ssh` (`known_hosts`, \
+             `host_keys`, `host_ca`).", check_host_keys;
+        ..pub(super) key: KeyArgs(
+            "Private key for the jump host. Default: the key for the runner manager.",
+            "File with the private key for the jump host.",
+            "Passphrase of the private key. Default: `ssh.passphrase`.",
+            "File with an OpenSSH user certificate for the private key."
+        );
+    }
 }
 
 impl HopArgs {
-    pub(super) fn attributes() -> Attributes {
-        attribute_map! {
-            address: required_text => &format!(
-                "Host name or IP address of the jump host, with or without a port (default {SSH_PORT})."
-            ),
-            username: text => "SSH user on the jump host. Default: the user for the runner manager.",
-            private_key: secret => "Private key for the jump host. Default: the key for the runner manager.",
-            private_key_path: text => "File with the private key for the jump host.",
-            passphrase: secret => "Passphrase of the private key. Default: `ssh.passphrase`.",
-            certificate_path: text => "File with an OpenSSH user certificate for the private key.",
-            host_key: text =>
-                "Expected host key: a public key or a `SHA256:` fingerprint. Default: the host keys of `ssh` (`known_hosts`, \
-                 `host_keys`, `host_ca`).",
-        }
-    }
-
-    pub(super) fn check(&self, path: &AttributePath, home: Option<&Path>, problems: &mut Problems) {
-        let at = |name: &'static str| path.clone().attribute(name);
-        check_address::<HostPort>(&self.address, at("address"), problems);
-        let keys = [&self.private_key, &self.private_key_path, &self.certificate_path];
-        check_keys(keys, path, home, problems);
-        let of_key = [("certificate_path", &self.certificate_path), ("passphrase", &self.passphrase)];
-        check_needs_key([&self.private_key, &self.private_key_path], &of_key, path, problems);
-        if let Value::Value(keys) = &self.host_key
-            && let Err(problem) = check::host_keys(keys)
-        {
-            invalid(at("host_key"), &problem, problems);
-        }
+    /// Reads the files.
+    pub(super) fn check_in(&self, home: Option<&Path>, path: &AttributePath, problems: &mut Problems) {
+        self.check_at(path, problems);
+        self.key.check_files(path, home);
+        let of_key = [("certificate_path", &self.key.certificate_path), ("passphrase", &self.key.passphrase)];
+        self.key.check_needs_key(&of_key, path, problems);
     }
 
     /// The jump host with resolved values. Missing values are those of `login`, the login to the runner manager, and `passphrase`, the
@@ -68,18 +52,9 @@ impl HopArgs {
         passphrase: Option<String>,
         home: Option<&Path>,
     ) -> Hop {
-        let path = |value: &Value<String>| set(value).map(|path| expand(path.as_ref(), home));
-        let text = set(&self.private_key)
-            .map(|text| KeySource::Text(Secret::new(text), Attribute::Hop(index, "private_key")));
-        let file = || {
-            let path = path(&self.private_key_path)?;
-            Some(KeySource::File(path, Attribute::Hop(index, "private_key_path")))
-        };
-        let own = text.or_else(file).map(|key| CredentialSource {
-            private_key: Some(key),
-            passphrase: set(&self.passphrase).or(passphrase).map(Secret::new),
-            certificate_path: path(&self.certificate_path),
-            agent: None,
+        let own = self.key.source(|name| Attribute::Hop(index, name), home).map(|key| {
+            let own = self.key.credentials(Some(key), home);
+            CredentialSource { passphrase: own.passphrase.or(passphrase.map(Secret::new)), ..own }
         });
         Hop {
             address: set(&self.address).and_then(|text| text.parse().ok()).unwrap_or_else(nowhere),

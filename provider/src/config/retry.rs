@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    Problems, attribute_map,
-    schema::{AttributePath, Attributes, Number, Value, number, text},
+    Problems,
+    schema::{AttributePath, Number, Value, number, text},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     number::{check_whole, whole},
+    object::object,
     timeouts::{SHORTEST_DELAY, check_at_least, duration_or},
 };
 use crate::{
@@ -21,43 +21,36 @@ use crate::{
 const MIN_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// `retry = { attempts, min_delay, max_delay }`. A value that a resource omits is taken from the provider block.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RetryArgs {
-    attempts: Value<Number>,
-    min_delay: Value<String>,
-    max_delay: Value<String>,
+object! {
+    /// `retry = { attempts, min_delay, max_delay }`. A value that a resource omits is taken from the provider block.
+    #[derive(Debug)]
+    pub(crate) struct RetryArgs(attempts_default) {
+        attempts: Value<Number> = number => format!(
+            "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
+             A rejected login or host key is never retried."
+        ), check_whole(1..=1_000_000);
+        min_delay: Value<String> = text => format!(
+            "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`; minimum `100ms`.",
+            MIN_DELAY.as_millis()
+        ), check_at_least(SHORTEST_DELAY);
+        max_delay: Value<String> = text => format!(
+            "Maximum delay between two attempts. Default `{}`; minimum `100ms`, and not below `min_delay`.",
+            human(MAX_DELAY)
+        ), check_at_least(SHORTEST_DELAY);
+    }
+    check: RetryArgs::check_order;
 }
 
 impl RetryArgs {
-    pub(crate) fn attributes(attempts_default: &str) -> Attributes {
-        attribute_map! {
-            attempts: number => &format!(
-                "Number of consecutive failed connection attempts before the error `connect_failed`. Default: {attempts_default}. \
-                 A rejected login or host key is never retried."
-            ),
-            min_delay: text => &format!(
-                "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`; minimum `100ms`.",
-                MIN_DELAY.as_millis()
-            ),
-            max_delay: text => &format!("Maximum delay between two attempts. Default `{}`; minimum `100ms`, and not below `min_delay`.", human(MAX_DELAY)),
-        }
-    }
-
-    /// Checks the attribute `retry`.
-    pub(crate) fn check(retry: &Value<Self>, problems: &mut Problems) {
-        let Value::Value(retry) = retry else { return };
-        let at = |name: &'static str| AttributePath::new("retry").attribute(name);
-        check_whole(&retry.attempts, 1..=1_000_000, at("attempts"), problems);
-        check_at_least(SHORTEST_DELAY, &retry.min_delay, at("min_delay"), problems);
-        check_at_least(SHORTEST_DELAY, &retry.max_delay, at("max_delay"), problems);
-        if let (Value::Value(min), Value::Value(max)) = (&retry.min_delay, &retry.max_delay)
+    fn check_order(&self, path: &AttributePath, problems: &mut Problems) {
+        if let (Value::Value(min), Value::Value(max)) = (&self.min_delay, &self.max_delay)
             && let (Ok(shortest), Ok(longest)) = (duration::parse(min), duration::parse(max))
             && shortest > longest
             // Otherwise it has an error already.
             && longest >= SHORTEST_DELAY.0
         {
-            problems.add(values::min_delay_exceeds_max_delay(at("min_delay"), min, max));
+            let path = path.clone().attribute("min_delay");
+            problems.add(values::min_delay_exceeds_max_delay(path, min, max));
         }
     }
 
@@ -83,6 +76,7 @@ mod tests {
     use grit_plugin::Problem;
 
     use super::*;
+    use crate::config::object::Object as _;
 
     #[test]
     fn min_delay_above_max_delay_is_refused() {
@@ -90,7 +84,7 @@ mod tests {
         let errors = |min, max| {
             let retry = RetryArgs { min_delay: text(min), max_delay: text(max), ..RetryArgs::default() };
             let mut problems = Problems::default();
-            RetryArgs::check(&Value::Value(retry), &mut problems);
+            retry.check_at(&AttributePath::new("retry"), &mut problems);
             problems.iter().map(Problem::detail).collect::<Vec<_>>()
         };
         for (min, max) in [("10s", "10s"), ("1s", "1m"), ("20s", ""), ("", "1s")] {

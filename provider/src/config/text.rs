@@ -23,13 +23,13 @@ pub(crate) fn set(value: &Value<String>) -> Option<String> {
 /// Rejects null and invalid addresses. Accepts unknown.
 pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
     value: &Value<String>,
-    path: AttributePath,
+    path: &AttributePath,
     problems: &mut Problems,
 ) {
     match value {
         Value::Value(text) => {
             if let Err(error) = text.parse::<T>() {
-                problems.add(values::address(path, error));
+                problems.add(values::address(path.clone(), error));
             }
         }
         value => check_set(value, path, problems),
@@ -37,17 +37,17 @@ pub(crate) fn check_address<T: FromStr<Err = AddressError>>(
 }
 
 /// Rejects null. Accepts unknown.
-pub(crate) fn check_set<T>(value: &Value<T>, path: AttributePath, problems: &mut Problems) {
+pub(crate) fn check_set<T>(value: &Value<T>, path: &AttributePath, problems: &mut Problems) {
     if value.is_null() {
-        problems.add(values::null(path));
+        problems.add(values::null(path.clone()));
     }
 }
 
 /// Rejects null and empty strings. Accepts unknown.
-pub(crate) fn check_text(value: &Value<String>, path: AttributePath, problems: &mut Problems) {
+pub(crate) fn check_text(value: &Value<String>, path: &AttributePath, problems: &mut Problems) {
     match value {
         Value::Value(text) if text.trim().is_empty() => {
-            problems.add(values::empty(path, text));
+            problems.add(values::empty(path.clone(), text));
         }
         value => check_set(value, path, problems),
     }

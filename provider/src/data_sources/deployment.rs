@@ -10,7 +10,7 @@ use grit_plugin::{
 use tokio::time::Instant;
 
 use crate::{
-    config::contract,
+    config::{contract, object::Object as _},
     deployment::{self, FormatError, Limits, OUTPUT, ReadError},
     explain::{deployment as explain, values},
 };
@@ -34,8 +34,9 @@ impl Block for Deployment {
 
     async fn run(&self, mut config: DeploymentState) -> Result<DeploymentState, Problems> {
         let start = Instant::now();
+        config.check()?;
         // Terraform reads a data source when all its values are known.
-        let Some(source) = config.check()? else { return Err(Problems::default()) };
+        let Some(source) = config.source() else { return Err(Problems::default()) };
         let path = AttributePath::new(source.attribute());
         let limits = Limits { stop: call().stop, timeout: config.timeout(), start };
         let value = match deployment::read(source.clone(), &limits).await {

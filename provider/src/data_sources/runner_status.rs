@@ -14,7 +14,7 @@ use grit_plugin::{
 use tokio::time::Instant;
 
 use crate::{
-    config::manager,
+    config::{manager, object::Object as _},
     context::Context,
     explain::{self, health, protocol},
     fleet::{self, Unread},

@@ -6,6 +6,7 @@
 use std::{ffi::OsStr, io, path::PathBuf, pin::pin, process::Stdio, time::Duration};
 
 use grit_ssh::{
+    SECRET_VARIABLES,
     child::{LastPart, describe, supervise},
     user_files,
 };
@@ -116,20 +117,18 @@ fn text_before_json(output: &[u8]) -> Option<String> {
 /// Variables that the command must not inherit: of the plugin protocol, settings of the current run that would select another state or
 /// change the output, and the provider's secrets. `TF_VAR_…` and credentials stay: a backend, or OpenTofu's encryption, may need them.
 fn is_of_this_run(name: &OsStr) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 6] = [
         "TF_REATTACH_PROVIDERS",
         "TF_WORKSPACE",
         "TF_DATA_DIR",
         "TF_CLI_ARGS",
         "TF_LOG",
-        "GRIT_SSH_PRIVATE_KEY",
-        "GRIT_SSH_PASSPHRASE",
-        "GRIT_GITLAB_TOKEN",
         "GRIT_ASSUME_TERMINATED",
     ];
     const STARTS: [&str; 4] = ["PLUGIN_", "TF_PLUGIN_MAGIC", "TF_CLI_ARGS_", "TF_LOG_"];
     let name = name.to_string_lossy();
-    NAMES.contains(&&*name) || STARTS.iter().any(|start| name.starts_with(start))
+    NAMES.iter().chain(&SECRET_VARIABLES).any(|known| *known == name)
+        || STARTS.iter().any(|start| name.starts_with(start))
 }
 
 async fn wait(

@@ -14,6 +14,7 @@ use crate::{
     config::{
         contract::{self, Managers},
         manager::RunnerManagerArgs,
+        object::Object as _,
     },
     explain::functions,
 };
@@ -191,7 +192,7 @@ fn of_module(
         }
     }
     if problems.len() == before {
-        manager.check(path, problems);
+        manager.check_at(path, problems);
     }
     let key = key.map_or_else(|| manager.instance_name.clone(), |key| Value::Value(key.clone()));
     if problems.len() == before { vec![(key, Value::Value(manager))] } else { Vec::new() }

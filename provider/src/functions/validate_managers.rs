@@ -11,6 +11,7 @@ use crate::{
     config::{
         contract::{self, Managers},
         manager::RunnerManagerArgs,
+        object::Object as _,
         same_manager,
     },
     explain::functions,
@@ -48,8 +49,7 @@ impl Function for ValidateManagers {
         let path = AttributePath::new(PARAMETER);
         let mut problems = Problems::default();
         let contract = contract::read(&Dynamic::from(&value), &path, &mut problems);
-        let attributes = RunnerManagerArgs::attributes();
-        let mut known: Vec<_> = attributes.keys().map(String::as_str).collect();
+        let mut known = RunnerManagerArgs::NAMES.to_vec();
         known.sort_unstable();
         for unused in &contract.unused {
             problems.add(functions::unused_attribute(unused, &known).at(unused.clone()));

@@ -8,10 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::{
-    config::{
-        drain::{DrainOptions, GuardArgs},
-        text::set,
-    },
+    config::{drain::DrainOptions, guard::GuardArgs, text::set},
     manager::WrapperIdentity,
 };
 
@@ -30,7 +27,7 @@ pub(super) struct EarlyDrain {
 
 impl EarlyDrain {
     /// `None`: only the destroy has all that the request needs.
-    pub(super) fn new(instance: &str, manager: WrapperIdentity, options: DrainOptions<'_>) -> Option<Self> {
+    pub(super) fn new(instance: &str, manager: WrapperIdentity, options: &DrainOptions) -> Option<Self> {
         let peers = options.guard.as_ref_option().into_iter().flat_map(|guard| guard.peers.iter().flatten());
         let mut peers = peers.filter_map(|(_, peer)| peer.as_ref_option());
         if peers.any(|peer| set(&peer.ssh_key_pem).is_some()) {
@@ -46,16 +43,12 @@ impl EarlyDrain {
         })
     }
 
-    pub(super) fn options(&self) -> DrainOptions<'_> {
+    pub(super) fn options(&self) -> DrainOptions {
         DrainOptions {
-            mode: &self.mode,
-            on_timeout: &Value::Null,
-            on_unreachable: &Value::Null,
-            on_lost_jobs: &Value::Null,
-            guard: &self.guard,
-            shutdown_callback: &Value::Null,
-            reason: &self.reason,
-            retry: &Value::Null,
+            mode: self.mode.clone(),
+            guard: self.guard.clone(),
+            reason: self.reason.clone(),
+            ..DrainOptions::default()
         }
     }
 
@@ -80,7 +73,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::{drain::CallbackArgs, manager::RunnerManagerArgs};
+    use crate::config::{callback::CallbackArgs, manager::RunnerManagerArgs};
 
     #[test]
     fn private_data_of_a_drain_has_no_secret() {
@@ -98,15 +91,17 @@ mod tests {
         });
         let (without_key, with_key) =
             (guard(&peer), guard(&RunnerManagerArgs { ssh_key_pem: text("hunter2"), ..peer.clone() }));
-        let reason = text("roll");
-        let none = EarlyDrain::default();
         let of = |guard| {
-            let options =
-                DrainOptions { guard, shutdown_callback: &callback, reason: &reason, ..none.options() };
-            EarlyDrain::new("i-1", WrapperIdentity::example("h w"), options)
+            let options = DrainOptions {
+                guard,
+                shutdown_callback: callback.clone(),
+                reason: text("roll"),
+                ..DrainOptions::default()
+            };
+            EarlyDrain::new("i-1", WrapperIdentity::example("h w"), &options)
         };
-        assert!(of(&with_key).is_none());
-        let early = of(&without_key).unwrap();
+        assert!(of(with_key).is_none());
+        let early = of(without_key).unwrap();
         let json = early.to_json().unwrap();
         assert!(!json.to_string().contains("hunter2"), "{json}");
         assert!(EarlyDrain::of_json(&json).unwrap() == early && early.has_callback);

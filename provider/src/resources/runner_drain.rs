@@ -31,6 +31,7 @@ use tokio::time::Instant;
 
 use super::early_drain::{EarlyDrain, parallelism_is_set};
 use crate::{
+    config::object::Object as _,
     context::{Context, unique_suffix},
     explain::{drain, import, plan, start_drains},
     manager::Identities,

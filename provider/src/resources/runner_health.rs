@@ -4,8 +4,8 @@
 //! so that the next apply waits again. With the planned state, old runners could be drained although the new ones are not healthy
 //! (docs/adr/0002-order-of-operations.md).
 
+mod evidence;
 mod refresh;
-mod schema;
 mod start_drains;
 mod state;
 
@@ -24,7 +24,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::{
-    config::{manager, timeouts::WaitTimeouts},
+    config::{manager, object::Object as _, timeouts::WaitTimeouts},
     context::{Context, unique_suffix},
     duration::human,
     explain::{
@@ -39,9 +39,10 @@ use crate::{
     manager::Identities,
     run::{Event, Row},
 };
+use evidence::Evidence;
 use state::{
-    ALLOW_SHARED_WORKER_GROUP, Evidence, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards,
-    removed_guards, warn_of_unhealthy,
+    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards, removed_guards,
+    warn_of_unhealthy,
 };
 
 /// The number of shared autoscaling groups that are reported. Two managers can share all of their groups, and one shows the mistake.
@@ -171,7 +172,7 @@ impl Resource for RunnerHealth {
     type State = HealthState;
 
     fn schema(&self) -> Schema {
-        schema::schema()
+        state::schema()
     }
 
     async fn validate(&self, config: HealthState) -> Result<(), Problems> {

@@ -22,7 +22,7 @@ use grit_plugin::{
 use tokio::time::Instant;
 
 use crate::{
-    config::{enum_attribute::member, manager},
+    config::{enum_attribute::member, manager, object::Object as _},
     context::{Context, unique_suffix},
     explain::{drain::Subject, protocol, shutdown},
     fleet::drain::Mode,
@@ -101,7 +101,7 @@ impl Resource for RunnerShutdown {
 
 /// Warns at plan about the managers whose jobs would be aborted. In the apply the warning would come after the abort.
 fn warn_of_forceful(planned: &ShutdownState, prior: Option<&ShutdownState>) {
-    if member::<Mode>(&planned.mode) != Mode::Forceful || call().walk == Walk::Apply {
+    if member::<Mode>(&planned.options().mode) != Mode::Forceful || call().walk == Walk::Apply {
         return;
     }
     let repeat = prior.is_some_and(|prior| prior.triggers != planned.triggers);

@@ -61,7 +61,8 @@
 //! - Errors: [`TransportError`], and one type for each subject: [`KeyError`], [`HostKeyRefusal`], [`CommandError`], [`InvalidOption`],
 //!   [`AddressError`].
 //! - [`check`]: checks of values without a connection.
-//! - For other programs that run commands or read files of users: [`child`], [`open_files`], [`user_files`], [`host_text`].
+//! - For other programs that run commands or read files of users: [`child`], [`open_files`], [`user_files`], [`host_text`],
+//!   [`SECRET_VARIABLES`].
 
 mod address;
 mod attribute;
@@ -87,7 +88,7 @@ pub mod user_files;
 
 pub use address::{AddressError, HostPort, SSH_PORT, WrapperAddress};
 pub use attribute::{Attribute, InvalidOption};
-pub use command::{child, error::CommandError, open_files};
+pub use command::{SECRET_VARIABLES, child, error::CommandError, open_files};
 pub use connect::{
     Connector,
     handshakes::{HANDSHAKES, HANDSHAKES_PER_HOST},

@@ -7,13 +7,6 @@ use super::{Attribute, AttributeConstraint, AttributeType, BlockSchema, Descript
 /// Attributes by name, for a schema or a nested object.
 pub type Attributes = HashMap<String, Attribute>;
 
-/// [`Attributes`] as `name: constructor => description`, such as `username: text => "SSH user."`.
-#[macro_export]
-macro_rules! attribute_map {
-    ($($name:ident: $constructor:expr => $description:expr),+ $(,)?) => {
-        $crate::schema::Attributes::from([$((stringify!($name).to_owned(), $constructor($description))),+])
-    };
-}
 /// A schema without blocks. `description` is markdown.
 pub fn schema<const N: usize>(version: i64, description: &str, attributes: [(&str, Attribute); N]) -> Schema {
     object_schema(version, description, self::attributes(attributes))
@@ -78,6 +71,11 @@ pub fn secret_map(description: &str) -> Attribute {
 /// An optional value of any type that Terraform hides.
 pub fn secret_value(description: &str) -> Attribute {
     sensitive(optional(AttributeType::Any, description))
+}
+
+/// An optional list of objects.
+pub fn objects(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
+    |description| optional(AttributeType::AttributeList(attributes), description)
 }
 
 pub fn required_object(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {

@@ -10,8 +10,8 @@ mod unknown;
 
 pub use attributes::{
     Attributes, attributes, boolean, computed, computed_as, computed_boolean, computed_number, computed_text,
-    number, object, object_schema, optional, required, required_object, required_text, schema, secret,
-    secret_map, secret_value, sensitive, text, text_map, texts,
+    number, object, object_schema, objects, optional, required, required_object, required_text, schema,
+    secret, secret_map, secret_value, sensitive, text, text_map, texts,
 };
 pub use dynamic::{AnyValue, Dynamic};
 pub use function::{FunctionSchema, Parameter};

@@ -2,7 +2,7 @@ use futures::FutureExt as _;
 use grit_plugin::{Problem, schema::is_known, warnings_of};
 
 use super::*;
-use crate::config::manager::RunnerManagerArgs;
+use crate::config::{manager::RunnerManagerArgs, object::Object as _};
 
 /// `ssh.proxy_jump[0].host_key`.
 fn path_of(attribute: &str) -> AttributePath {
@@ -19,9 +19,14 @@ fn path_of(attribute: &str) -> AttributePath {
 /// The errors and the warnings of the check.
 fn check(args: &SshArgs) -> (Problems, Problems) {
     let mut errors = Problems::default();
-    let check = warnings_of(async { args.check(&AttributePath::new("ssh"), &mut errors) });
+    let check = warnings_of(async { args.check_at(&AttributePath::new("ssh"), &mut errors) });
     let ((), warnings) = check.now_or_never().unwrap();
     (errors, warnings)
+}
+
+/// A key in this file.
+fn file(private_key_path: Value<String>) -> KeyArgs {
+    KeyArgs { private_key_path, ..KeyArgs::default() }
 }
 
 #[test]
@@ -58,7 +63,7 @@ fn tokens_of_ssh_config_are_a_warning() {
 fn ssh_errors_point_at_their_attributes() {
     let value = |text: &str| Value::Value(text.to_owned());
     let args = SshArgs {
-        private_key_path: value("/nonexistent/key"),
+        key: file(value("/nonexistent/key")),
         call_timeout: value("10"),
         host_ca: Value::Value(vec![value("no key")]),
         proxy_jump: Value::Value(vec![Value::Value(HopArgs::default()), Value::Null]),
@@ -70,12 +75,12 @@ fn ssh_errors_point_at_their_attributes() {
     assert_eq!(warned, [path_of("ssh.private_key_path")], "no connection is made in a plan");
     let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
     let wanted = [
-        "ssh.call_timeout",
-        "ssh.ssh_command",
-        "ssh.ssh_command[1]",
-        "ssh.proxy_jump[1]",
-        "ssh.proxy_jump[0].address",
         "ssh.host_ca[0]",
+        "ssh.call_timeout",
+        "ssh.proxy_jump[1]",
+        "ssh.ssh_command[1]",
+        "ssh.ssh_command",
+        "ssh.proxy_jump[0].address",
     ];
     assert_eq!(paths, wanted.map(path_of));
 }
@@ -85,12 +90,12 @@ fn certificate_and_passphrase_need_a_private_key() {
     let value = |text: &str| Value::Value(text.to_owned());
     let hop = |private_key: Value<String>| {
         let mut hop = HopArgs::default();
-        (hop.address, hop.private_key) = (value("bastion"), private_key);
-        (hop.passphrase, hop.certificate_path) = (value("secret"), value("/nonexistent/cert"));
+        (hop.address, hop.key.private_key) = (value("bastion"), private_key);
+        (hop.key.passphrase, hop.key.certificate_path) = (value("secret"), value("/nonexistent/cert"));
         Value::Value(hop)
     };
     let args = SshArgs {
-        certificate_path: value("/nonexistent/cert"),
+        key: KeyArgs { certificate_path: value("/nonexistent/cert"), ..KeyArgs::default() },
         agent: Value::Value(AgentArgs::default()),
         proxy_jump: Value::Value(vec![hop(Value::Null), hop(Value::Unknown)]),
         ..SshArgs::default()
@@ -107,8 +112,10 @@ fn certificate_and_passphrase_need_a_private_key() {
     let without_hops = || SshArgs { proxy_jump: Value::Null, ..args.clone() };
     // It belongs to `ssh_key_pem` of the runner managers, or to a key that is not known yet.
     assert_eq!(errors(&SshArgs { agent: Value::Null, ..without_hops() }), []);
-    assert_eq!(errors(&SshArgs { private_key_path: Value::Unknown, ..without_hops() }), []);
-    assert_eq!(errors(&SshArgs { private_key_path: value("/nonexistent/key"), ..without_hops() }), []);
+    for private_key_path in [Value::Unknown, value("/nonexistent/key")] {
+        let key = KeyArgs { private_key_path, ..args.key.clone() };
+        assert_eq!(errors(&SshArgs { key, ..without_hops() }), []);
+    }
 }
 
 #[test]
@@ -204,9 +211,11 @@ fn empty_string_attribute_counts_as_null() {
     assert!(made.success());
     let args = SshArgs {
         username: empty(),
-        private_key_path: value(path.to_str().unwrap()),
-        passphrase: empty(),
-        certificate_path: empty(),
+        key: KeyArgs {
+            passphrase: empty(),
+            certificate_path: empty(),
+            ..file(value(path.to_str().unwrap()))
+        },
         known_hosts: empty(),
         known_hosts_path: empty(),
         ..SshArgs::default()
@@ -227,9 +236,9 @@ fn empty_key_attribute_is_an_error() {
         let value = || Value::Value(text.to_owned());
         let mut hop = HopArgs::default();
         hop.address = Value::Value("bastion".to_owned());
-        (hop.private_key, hop.host_key) = (value(), value());
+        (hop.key.private_key, hop.host_key) = (value(), value());
         let args = SshArgs {
-            private_key: value(),
+            key: KeyArgs { private_key: value(), ..KeyArgs::default() },
             host_keys: list(text),
             host_ca: list(text),
             proxy_jump: Value::Value(vec![Value::Value(hop)]),
@@ -238,17 +247,17 @@ fn empty_key_attribute_is_an_error() {
         let (problems, _) = check(&args);
         let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
         let wanted = [
-            "ssh.proxy_jump[0].private_key",
-            "ssh.proxy_jump[0].host_key",
-            "ssh.private_key",
             "ssh.host_keys[0]",
             "ssh.host_ca[0]",
+            "ssh.private_key",
+            "ssh.proxy_jump[0].host_key",
+            "ssh.proxy_jump[0].private_key",
         ];
         assert_eq!(paths, wanted.map(path_of), "{text:?}");
 
         let manager = RunnerManagerArgs { host_key: value(), ..RunnerManagerArgs::default() };
         let mut problems = Problems::default();
-        manager.check(&AttributePath::new("runner_manager"), &mut problems);
+        manager.check_at(&AttributePath::new("runner_manager"), &mut problems);
         let paths: Vec<_> = problems.into_iter().map(|error| error.path).collect();
         assert!(paths.contains(&path_of("runner_manager.host_key")), "{text:?}: {paths:?}");
     }
@@ -260,7 +269,7 @@ fn unknown_hop_attribute_makes_ssh_block_unknown() {
     assert!(is_known(&hop(Value::Value(HopArgs::default()))));
     assert!(!is_known(&hop(Value::Unknown)));
     let mut unknown = HopArgs::default();
-    unknown.passphrase = Value::Unknown;
+    unknown.key.passphrase = Value::Unknown;
     assert!(!is_known(&hop(Value::Value(unknown))));
     let agent = AgentArgs { identity: Value::Unknown, ..AgentArgs::default() };
     assert!(!is_known(&SshArgs { agent: Value::Value(agent), ..SshArgs::default() }));

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    Problems, attribute_map,
+    Problems,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Schema, Value, boolean, computed_as,
-        object, object_schema, secret, text,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Attributes, Schema, Value, boolean,
+        computed_as, object, object_schema, secret, text,
     },
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
-        text::set,
+        object::{check_object, object},
+        text::{check_text, set},
         timeouts::ReadTimeout,
     },
     deployment::{Directory, Source},
@@ -25,58 +25,55 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(300);
 const ALLOW_MISSING: bool = false;
 
-/// Configuration and result. It has no `Debug`: it may contain secrets.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DeploymentState {
-    pub(super) state_path: Value<String>,
-    pub(super) state_json: Value<String>,
-    pub(super) directory: Value<String>,
-    pub(super) terraform_path: Value<String>,
-    pub(super) allow_missing: Value<bool>,
-    pub(super) timeouts: Value<ReadTimeout>,
-    pub(super) runner_managers: RunnerManagers,
+object! {
+    /// Configuration and result. It has no `Debug`: it may contain secrets.
+    pub struct DeploymentState {
+        pub(super) state_path: Value<String> = text =>
+            "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
+             At most 64 MiB.", check_not_blank;
+        pub(super) state_json: Value<String> = secret =>
+            "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
+             this configuration.", check_not_blank;
+        pub(super) directory: Value<String> = text =>
+            "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
+             provider.", check_not_blank;
+        pub(super) terraform_path: Value<String> = text =>
+            "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
+        pub(super) allow_missing: Value<bool> = boolean => format!(
+            "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
+             destroyed. Default `{ALLOW_MISSING}`. A wrong directory or workspace has no such output either, and its runners would \
+             keep running: set it only while the warning is expected. A directory or file that does not exist is always an error."
+        );
+        pub(super) timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
+        pub(super) runner_managers: RunnerManagers = computed_as(AttributeType::AttributeMap(computed_managers())) =>
+            "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
+             be used in `for_each`.";
+    }
+    check: DeploymentState::check_sources;
 }
 
 impl DeploymentState {
-    /// Refuses invalid values. Unknown values are accepted. Returns the source, if it is known.
-    pub(super) fn check(&self) -> Result<Option<Source>, Problems> {
-        let mut found = Problems::default();
-        let problems = &mut found;
-        let root = AttributePath::new;
-        self.check_sources(problems);
-        for (name, text) in [
-            ("state_path", &self.state_path),
-            ("state_json", &self.state_json),
-            ("directory", &self.directory),
-        ] {
-            if let Value::Value(text) = text
-                && text.trim().is_empty()
-            {
-                problems.add(values::empty(root(name), text));
-            }
-        }
-        if self.directory.is_null() && set(&self.terraform_path).is_some() {
-            problems.add(values::only_with(root("terraform_path"), "directory"));
-        }
-        ReadTimeout::check(&self.timeouts, problems);
-        found.or(self.source())
-    }
-
-    fn check_sources(&self, problems: &mut Problems) {
+    /// Exactly one source, and no attribute that belongs to another one.
+    fn check_sources(&self, path: &AttributePath, problems: &mut Problems) {
         let sources = [
             ("state_path", !self.state_path.is_null()),
             ("state_json", !self.state_json.is_null()),
             ("directory", !self.directory.is_null()),
         ];
         let names = sources.map(|(name, _)| name);
-        let set: Vec<_> = sources.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
-        if set.len() != 1 {
-            let path = set.last().map_or_else(AttributePath::root, |name| AttributePath::new(*name));
-            problems.add(values::not_exactly_one(&set, &names).at(path));
+        let chosen: Vec<_> =
+            sources.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect();
+        if chosen.len() != 1 {
+            let path = chosen.last().map_or_else(|| path.clone(), |name| path.clone().attribute(*name));
+            problems.add(values::not_exactly_one(&chosen, &names).at(path));
+        }
+        if self.directory.is_null() && set(&self.terraform_path).is_some() {
+            problems.add(values::only_with(path.clone().attribute("terraform_path"), "directory"));
         }
     }
 
-    fn source(&self) -> Option<Source> {
+    /// The source, if it is known.
+    pub(super) fn source(&self) -> Option<Source> {
         Some(match (&self.state_path, &self.state_json, &self.directory) {
             (Value::Value(path), _, _) => Source::File(path.into()),
             (_, Value::Value(text), _) => Source::Text(text.clone()),
@@ -96,33 +93,25 @@ impl DeploymentState {
     }
 }
 
-pub(super) fn schema() -> Schema {
-    let managers = RunnerManagerArgs::attributes().into_iter();
+/// The attributes of a runner manager, as values that the provider sets.
+fn computed_managers() -> Attributes {
+    let attributes = RunnerManagerArgs::attributes().into_iter();
     let computed_only = |attribute| Attribute { constraint: AttributeConstraint::Computed, ..attribute };
-    let managers = managers.map(|(name, attribute)| (name, computed_only(attribute))).collect();
+    attributes.map(|(name, attribute)| (name, computed_only(attribute))).collect()
+}
+
+/// Rejects white space. Accepts null and unknown.
+fn check_not_blank(value: &Value<String>, path: &AttributePath, problems: &mut Problems) {
+    if !value.is_null() {
+        check_text(value, path, problems);
+    }
+}
+
+pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Set exactly one \
          of `state_path`, `state_json` and `directory`.",
-        attribute_map! {
-            state_path: text => "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
-                 At most 64 MiB.",
-            state_json: secret =>
-                "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
-                 this configuration.",
-            directory: text =>
-                "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
-                 provider.",
-            terraform_path: text => "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.",
-            allow_missing: boolean => &format!(
-                "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
-                 destroyed. Default `{ALLOW_MISSING}`. A wrong directory or workspace has no such output either, and its runners would \
-                 keep running: set it only while the warning is expected. A directory or file that does not exist is always an error."
-            ),
-            timeouts: object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.",
-            runner_managers: computed_as(AttributeType::AttributeMap(managers)) =>
-                "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
-                 be used in `for_each`.",
-        },
+        DeploymentState::attributes(),
     )
 }

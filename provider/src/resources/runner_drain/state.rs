@@ -3,22 +3,19 @@
 use std::time::Duration;
 
 use grit_plugin::{
-    Problems, attribute_map, call,
-    schema::{
-        AttributePath, Schema, Value, computed_text, object, object_schema, required_object, required_text,
-    },
+    call,
+    schema::{Schema, Value, computed_text, object, object_schema, required_object, required_text},
 };
 use grit_ssh::Selectors;
-use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{
-        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, option_attributes},
+        drain::{DRAIN_TIMEOUT, DrainOptions},
         enum_attribute::member,
         manager::RunnerManagerArgs,
+        object::{check_object, check_required, object},
         provider_block::Configuration,
-        retry::RetryArgs,
-        text::{check_set, check_text},
+        text::check_text,
         timeouts::DeleteTimeout,
     },
     duration::human,
@@ -26,21 +23,20 @@ use crate::{
     manager::{InvalidManager, Manager},
 };
 
-/// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DrainState {
-    pub(super) id: Value<String>,
-    pub(super) instance_id: Value<String>,
-    pub(super) runner_manager: Value<RunnerManagerArgs>,
-    pub(super) mode: Value<String>,
-    pub(super) on_timeout: Value<String>,
-    pub(super) on_unreachable: Value<String>,
-    pub(super) on_lost_jobs: Value<String>,
-    pub(super) guard: Value<GuardArgs>,
-    pub(super) shutdown_callback: Value<CallbackArgs>,
-    pub(super) reason: Value<String>,
-    pub(super) retry: Value<RetryArgs>,
-    pub(super) timeouts: Value<DeleteTimeout>,
+object! {
+    /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
+    pub struct DrainState {
+        pub(super) id: Value<String> = computed_text =>
+            "Unique identifier: `<instance_name>@<address>#<random>`.";
+        pub(super) instance_id: Value<String> = required_text =>
+            "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
+             runner. Use an identifier that is known at plan time and changes only when the instance is replaced.", check_text;
+        pub(super) runner_manager: Value<RunnerManagerArgs> = required_object(RunnerManagerArgs::attributes()) =>
+            "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.", check_required;
+        pub(super) timeouts: Value<DeleteTimeout> = object(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))) =>
+            "Timeouts.", check_object;
+        ..pub(super) options: DrainOptions;
+    }
 }
 
 /// The id of a drain that was imported and not applied yet begins with this.
@@ -110,37 +106,16 @@ impl DrainState {
     }
 
     /// The options that a shutdown resource has, too.
-    pub(super) fn options(&self) -> DrainOptions<'_> {
-        DrainOptions {
-            mode: &self.mode,
-            on_timeout: &self.on_timeout,
-            on_unreachable: &self.on_unreachable,
-            on_lost_jobs: &self.on_lost_jobs,
-            guard: &self.guard,
-            shutdown_callback: &self.shutdown_callback,
-            reason: &self.reason,
-            retry: &self.retry,
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        check_text(&self.instance_id, AttributePath::new("instance_id"), &mut problems);
-        check_set(&self.runner_manager, AttributePath::new("runner_manager"), &mut problems);
-        if let Value::Value(manager) = &self.runner_manager {
-            manager.check(&AttributePath::new("runner_manager"), &mut problems);
-        }
-        self.options().check(&mut problems);
-        DeleteTimeout::check(&self.timeouts, &mut problems);
-        problems.or(())
+    pub(super) fn options(&self) -> &DrainOptions {
+        &self.options
     }
 
     /// Warns that a destroy drains the runner. `next` is the planned instance id.
     pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>) {
         let planned = Planned {
-            mode: member(&self.mode),
+            mode: member(&self.options.mode),
             timeout: self.timeout(),
-            on_timeout: member(&self.on_timeout),
+            on_timeout: member(&self.options.on_timeout),
             unknown_instance: next.is_some_and(Value::is_unknown),
         };
         call().warn(drain::planned(&self.name(), self.address(), &planned));
@@ -148,21 +123,10 @@ impl DrainState {
 }
 
 pub(super) fn schema() -> Schema {
-    let mut schema = object_schema(
+    object_schema(
         0,
         "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when its \
          process has exited. Terraform destroys the objects that this resource refers to, above all the instance, only after that.",
-        attribute_map! {
-            id: computed_text =>
-                "Unique identifier: `<instance_name>@<address>#<random>`.",
-            instance_id: required_text =>
-                "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
-                 runner. Use an identifier that is known at plan time and changes only when the instance is replaced.",
-            runner_manager: required_object(RunnerManagerArgs::attributes()) =>
-                "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.",
-            timeouts: object(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.",
-        },
-    );
-    schema.block.attributes.extend(option_attributes());
-    schema
+        DrainState::attributes(),
+    )
 }

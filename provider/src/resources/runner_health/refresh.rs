@@ -12,9 +12,9 @@ use grit_plugin::{
 use grit_ssh::{HANDSHAKES, Reachability};
 use tokio::time::Instant;
 
-use super::state::{Evidence, HEALTHY, HealthState, UNHEALTHY};
+use super::state::{HEALTHY, HealthState, UNHEALTHY};
 use crate::{
-    client::{ClientError, Level, Snapshot},
+    client::{ClientError, Snapshot},
     config::{manager, provider_block::Configuration},
     explain::{self, health},
     fleet::{self, Unread, health::HealthPolicy},
@@ -147,17 +147,6 @@ impl RefreshResult {
         if !not_checked.is_empty() {
             call().warn(health::not_refreshed(&not_checked).at(AttributePath::new("runner_managers")));
         }
-    }
-}
-
-impl Evidence {
-    /// Takes over the present values. The numbers of jobs and `verified_at` stay: they belong to the verification.
-    fn update(&mut self, snapshot: &Snapshot, level_cap: Level) {
-        let (jobs, jobs_succeeded) = (self.jobs, self.jobs_succeeded);
-        let (verified_at, problem) =
-            (std::mem::take(&mut self.verified_at), std::mem::take(&mut self.problem));
-        let found = Self::new(snapshot, level_cap, time::OffsetDateTime::UNIX_EPOCH);
-        *self = Self { jobs, jobs_succeeded, verified_at, problem, ..found };
     }
 }
 

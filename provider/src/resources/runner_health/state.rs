@@ -1,137 +1,120 @@
-//! The attributes of a health check, their checks, and the evidence.
+//! The attributes of a health check, their checks, and their conversion.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::{
     Problems, call,
-    schema::{AttributePath, Number, Value},
+    schema::{
+        AttributePath, AttributeType, Number, Schema, Value, boolean, computed_as, computed_text, number,
+        object, object_schema, text, text_map,
+    },
 };
-use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use super::evidence::Evidence;
 use crate::{
-    client::{Level, RunnerStatus, Snapshot},
+    client::{Level, RunnerStatus},
     config::{
-        computed::{optional_value, rfc3339},
-        enum_attribute::{self, EnumAttribute, member},
-        manager::{self, RunnerManagerArgs, RunnerManagers},
+        enum_attribute::{EnumAttribute as _, check_member, member},
+        health_level::RequiredLevel,
+        manager::{RunnerManagerArgs, RunnerManagers, check_managers, required_managers},
         number::{check_whole, whole},
-        observed::Observed,
+        object::{check_object, object},
         provider_block::Configuration,
         retry::RetryArgs,
         timeouts::{WaitTimeouts, check_duration, duration_or},
     },
-    duration,
+    duration::{self, human},
     explain::{health, values},
     fleet::health::HealthPolicy,
+    run::PARALLELISM,
 };
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Defaults of attributes.
-pub(super) const MIN_JOBS: u64 = 1;
-pub(super) const STABLE_FOR: Duration = Duration::ZERO;
-pub(super) const START_IF_STOPPED: bool = false;
+const MIN_JOBS: u64 = 1;
+const STABLE_FOR: Duration = Duration::ZERO;
+const START_IF_STOPPED: bool = false;
 pub(super) const START_DRAINS: bool = false;
 pub(super) const ALLOW_SHARED_WORKER_GROUP: bool = false;
 
 pub(super) const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
 
-/// State and configuration. Has no `Debug`: a runner manager may contain a private key.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HealthState {
-    pub(super) id: Value<String>,
-    pub(super) runner_managers: RunnerManagers,
-    pub(super) guards: Value<BTreeMap<String, Value<String>>>,
-    pub(super) level: Value<String>,
-    #[serde(default)]
-    pub(super) min_jobs: Value<Number>,
-    #[serde(default)]
-    pub(super) allow_shared_worker_group: Value<bool>,
-    pub(super) stable_for: Value<String>,
-    pub(super) expected_version: Value<String>,
-    pub(super) start_if_stopped: Value<bool>,
-    #[serde(default)]
-    pub(super) start_drains: Value<bool>,
-    pub(super) retry: Value<RetryArgs>,
-    pub(super) triggers: Value<BTreeMap<String, Value<String>>>,
-    pub(super) timeouts: Value<WaitTimeouts>,
-    pub(super) status: Value<String>,
-    pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
-    #[serde(default)]
-    pub(super) started_drains: Value<Vec<Value<String>>>,
-}
-
-/// The verified health of one runner manager.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Evidence {
-    /// The last reported state of the runner; `unreachable` if the wrapper did not respond.
-    pub(super) state: Value<String>,
-    pub(super) level: Value<String>,
-    pub(super) version: Value<String>,
-    pub(super) pid: Value<i64>,
-    pub(super) started_at: Value<String>,
-    pub(super) jobs: Value<i64>,
-    /// Jobs that had succeeded on the process when it was verified.
-    #[serde(default)]
-    pub(super) jobs_succeeded: Value<i64>,
-    /// The result of boot-verify.
-    #[serde(default)]
-    pub(super) verified: Value<bool>,
-    /// State of the circuit breaker of the job router.
-    #[serde(default)]
-    pub(super) job_router: Value<String>,
-    #[serde(default)]
-    pub(super) worker_groups: Value<Vec<Value<String>>>,
-    pub(super) wrapper: Value<String>,
-    /// The time of verification, RFC 3339 in UTC.
-    pub(super) verified_at: Value<String>,
-    /// Why it was not healthy at the last refresh.
-    #[serde(default)]
-    pub(super) problem: Value<String>,
-}
-
-/// The values of `level`. `Auto` is the maximum level that the wrapper can check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Auto,
-    Level(Level),
-}
-
-impl EnumAttribute for Wanted {
-    const VALUES: &'static [(Self, &'static str)] = &[
-        (Self::Auto, "auto"),
-        (Self::Level(Level::Process), Level::Process.as_str()),
-        (Self::Level(Level::Ready), Level::Ready.as_str()),
-        (Self::Level(Level::Polling), Level::Polling.as_str()),
-        (Self::Level(Level::Working), Level::Working.as_str()),
-    ];
-}
-
-impl Evidence {
-    /// The evidence in `snapshot`. Upstream's wrapper reports only that the process was started.
-    pub(super) fn new(snapshot: &Snapshot, level_cap: Level, now: OffsetDateTime) -> Self {
-        let detail = snapshot.detail.as_deref();
-        let level = detail.map_or(Level::Process, |detail| detail.level.min(level_cap));
-        let seen = Observed::of(snapshot);
-        Self {
-            state: Value::Value(snapshot.report.status.to_string()),
-            level: Value::Value(level.to_string()),
-            version: seen.version,
-            pid: seen.pid,
-            started_at: seen.started_at,
-            jobs: seen.jobs,
-            jobs_succeeded: seen.jobs_succeeded,
-            verified: seen.verified,
-            job_router: seen.job_router,
-            worker_groups: seen.worker_groups,
-            wrapper: seen.wrapper,
-            verified_at: optional_value(rfc3339(now)),
-            problem: Value::Null,
-        }
+object! {
+    /// State and configuration. Has no `Debug`: a runner manager may contain a private key.
+    pub struct HealthState {
+        pub(super) id: Value<String> = computed_text => "Unique identifier.";
+        pub(super) runner_managers: RunnerManagers = required_managers =>
+            "The runner managers. Messages identify each one by its key in this map. May be empty.", check_managers;
+        pub(super) guards: Value<BTreeMap<String, Value<String>>> = text_map =>
+            "The `id` of the `grit_runner_drain` of each runner manager, by key. A new drain resource changes this attribute, so the \
+             health check runs again before old drain resources are destroyed. If it is set, a plan warns about each runner manager \
+             without an entry.";
+        pub(super) level: Value<String> = text => format!(
+            "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes \
+             them. Levels above `process` require grit-wrapper on the host.",
+            RequiredLevel::<true>::choices()
+        ), check_member::<RequiredLevel<true>>;
+        #[serde(default)]
+        pub(super) min_jobs: Value<Number> = number => format!(
+            "Number of jobs that must have ended successfully on each runner manager since the start of its process. Requires \
+             `level = \"working\"`. Default {MIN_JOBS}. The log shows the progress (`0 of {MIN_JOBS} jobs`)."
+        ), check_whole(1..=1_000_000);
+        #[serde(default)]
+        pub(super) allow_shared_worker_group: Value<bool> = boolean => format!(
+            "Accept runner managers of this map that use the same autoscaling group (`plugin_config` of `[runners.autoscaler]`), or that \
+             of a runner manager of another health check. Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses them within its \
+             map, and warns about the others, because a runner manager removes instances that it did not create, with their jobs. Replace \
+             the group together with its manager."
+        );
+        pub(super) stable_for: Value<String> = text => format!(
+            "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
+             `timeouts`.",
+            human(STABLE_FOR)
+        ), check_duration;
+        pub(super) expected_version: Value<String> = text =>
+            "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
+             the runner.";
+        pub(super) start_if_stopped: Value<bool> = boolean => format!(
+            "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For blue/green \
+             layouts with permanent instances, and for a rollback after drains have begun."
+        );
+        #[serde(default)]
+        pub(super) start_drains: Value<bool> = boolean => format!(
+            "Start the drains of all runner managers that leave the map as soon as all runner managers of the map are healthy, if the same \
+             plan destroys their drain resources. Otherwise each drain starts with the destroy of its drain resource, of which Terraform \
+             runs at most {PARALLELISM} at a time (`-parallelism`). Default `{START_DRAINS}`. The section \"Starting all drains at once\" has the \
+             conditions."
+        );
+        pub(super) retry: Value<RetryArgs> = object(RetryArgs::attributes("until the timeout")) =>
+            "Retries of failed connections. A host can refuse connections for minutes while it boots.", check_object;
+        pub(super) triggers: Value<BTreeMap<String, Value<String>>> = text_map =>
+            "Arbitrary values. A change of any value repeats the health check.";
+        pub(super) timeouts: Value<WaitTimeouts> =
+            object(WaitTimeouts::attributes(&human(HEALTH_TIMEOUT), ": connections, logins, retries and `stable_for`")) =>
+            "Timeouts.", check_object;
+        pub(super) status: Value<String> = computed_text =>
+            "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
+             repeats the health check.";
+        pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
+            "Verified health of each runner manager, by key. Unknown values are null, never zero.";
+        #[serde(default)]
+        pub(super) started_drains: Value<Vec<Value<String>>> = computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
+            "Keys of the runner managers whose drains the last update started (`start_drains`). A plan shows which drains its apply will \
+             start. Null if there are none.";
     }
+    check: HealthState::check_together;
+}
+
+pub(super) fn schema() -> Schema {
+    object_schema(
+        0,
+        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \
+         resource are created after that, and resources that this resource depends on are destroyed after that.",
+        HealthState::attributes(),
+    )
 }
 
 impl HealthState {
@@ -146,10 +129,7 @@ impl HealthState {
             timeout,
             stable_for: duration_or(&self.stable_for, STABLE_FOR),
             min_jobs: whole(&self.min_jobs).unwrap_or(MIN_JOBS),
-            level: match member(&self.level) {
-                Wanted::Auto => None,
-                Wanted::Level(level) => Some(level),
-            },
+            level: member::<RequiredLevel<true>>(&self.level).0,
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
             start_if_stopped: self.start_if_stopped.unwrap_or(START_IF_STOPPED),
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
@@ -159,7 +139,7 @@ impl HealthState {
 
     /// The highest level that the evidence records: a job that ends must not change the state of a check that waits for no jobs.
     pub(super) fn level_cap(&self) -> Level {
-        if member::<Wanted>(&self.level) == Wanted::Level(Level::Working) {
+        if member::<RequiredLevel<true>>(&self.level).0 == Some(Level::Working) {
             Level::Working
         } else {
             Level::Polling
@@ -171,7 +151,7 @@ impl HealthState {
         let evidence = self.managers.iter().flatten();
         let evidence = evidence.filter_map(|(key, evidence)| Some((key, evidence.as_ref_option()?)));
         evidence.flat_map(|(key, evidence)| {
-            let groups = evidence.worker_groups.iter().flatten().filter_map(Value::as_ref_option);
+            let groups = evidence.observed.worker_groups.iter().flatten().filter_map(Value::as_ref_option);
             groups.map(move |group| (key, group))
         })
     }
@@ -191,23 +171,15 @@ impl HealthState {
         self.runner_managers.as_ref_option()?.get(key)?.as_ref_option()
     }
 
-    pub(super) fn check(&self) -> Result<(), Problems> {
-        let mut found = Problems::default();
-        let problems = &mut found;
-        manager::check_map(&self.runner_managers, problems);
-        enum_attribute::check::<Wanted>(&self.level, AttributePath::new("level"), problems);
-        check_whole(&self.min_jobs, 1..=1_000_000, AttributePath::new("min_jobs"), problems);
+    fn check_together(&self, path: &AttributePath, problems: &mut Problems) {
         if let (Value::Value(_), false) = (&self.min_jobs, self.level.is_unknown())
             && self.level_cap() < Level::Working
         {
             let level = self.level.as_ref_option().map_or("auto", String::as_str);
-            problems.add(values::min_jobs_without_working(level).at(AttributePath::new("min_jobs")));
+            let path = path.clone().attribute("min_jobs");
+            problems.add(values::min_jobs_without_working(level).at(path));
         }
-        check_duration(&self.stable_for, AttributePath::new("stable_for"), problems);
-        RetryArgs::check(&self.retry, problems);
-        WaitTimeouts::check(&self.timeouts, problems);
         self.check_stable_for(problems);
-        found.or(())
     }
 
     /// Rejects a `stable_for` that exceeds a timeout.

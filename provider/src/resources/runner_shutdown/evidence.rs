@@ -1,15 +1,14 @@
 //! The evidence that a runner has exited, or that its shutdown is in progress.
 
-use grit_plugin::{
-    attribute_map,
-    schema::{Attributes, Value, computed_text},
-};
-use serde::{Deserialize, Serialize};
+use grit_plugin::schema::{Value, computed_text};
 use time::OffsetDateTime;
 
 use crate::{
     client::Snapshot,
-    config::computed::{optional_value, rfc3339},
+    config::{
+        computed::{optional_value, rfc3339},
+        object::object,
+    },
     explain::receipt,
     fleet::drain::Ended,
     manager::UNVERIFIED_PEER,
@@ -18,16 +17,28 @@ use crate::{
 const STOPPED: &str = "stopped";
 const ASSUMED_TERMINATED: &str = "assumed_terminated";
 
-/// What was recorded of one manager.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Evidence {
-    pub(super) state: Value<String>,
-    pub(super) exit: Value<String>,
-    pub(super) outcome: Value<String>,
-    pub(super) drain_id: Value<String>,
-    pub(super) receipt: Value<String>,
-    pub(super) wrapper: Value<String>,
-    pub(super) verified_at: Value<String>,
+object! {
+    /// What was recorded of one manager.
+    #[derive(Debug)]
+    pub(super) struct Evidence {
+        pub(super) state: Value<String> = computed_text =>
+            "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
+             confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).";
+        pub(super) exit: Value<String> = computed_text => "Exit status of the runner process, such as `exit code 0`.";
+        pub(super) outcome: Value<String> = computed_text =>
+            "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or \
+             `no_runner`.";
+        pub(super) drain_id: Value<String> = computed_text => "Identifier of the drain on the host.";
+        pub(super) receipt: Value<String> = computed_text => format!(
+            "What GitLab said about the jobs of the runner manager after its runner had exited: `{}`, or the number of jobs that it still lists \
+             as running. Null without a receipt.",
+            receipt::EMPTY
+        );
+        pub(super) wrapper: Value<String> = computed_text => format!(
+            "`grit-wrapper` with its version, or `upstream`; with a `tcp://` address followed by `({UNVERIFIED_PEER})`."
+        );
+        pub(super) verified_at: Value<String> = computed_text => "Time at which the exit was verified (RFC 3339, UTC).";
+    }
 }
 
 impl Evidence {
@@ -77,27 +88,5 @@ impl Evidence {
     pub(super) fn is_terminated(&self) -> bool {
         let states = [STOPPED, ASSUMED_TERMINATED];
         self.state.as_ref_option().is_some_and(|state| states.contains(&state.as_str()))
-    }
-
-    pub(super) fn attributes() -> Attributes {
-        attribute_map! {
-            state: computed_text =>
-                "`stopped`: the wrapper reported the exit of the process; `assumed_terminated`: the host was unreachable, and you \
-                 confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).",
-            exit: computed_text => "Exit status of the runner process, such as `exit code 0`.",
-            outcome: computed_text =>
-                "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or \
-                 `no_runner`.",
-            receipt: computed_text => &format!(
-                "What GitLab said about the jobs of the runner manager after its runner had exited: `{}`, or the number of jobs that it still lists \
-                 as running. Null without a receipt.",
-                receipt::EMPTY
-            ),
-            drain_id: computed_text => "Identifier of the drain on the host.",
-            wrapper: computed_text => &format!(
-                "`grit-wrapper` with its version, or `upstream`; with a `tcp://` address followed by `({UNVERIFIED_PEER})`."
-            ),
-            verified_at: computed_text => "Time at which the exit was verified (RFC 3339, UTC).",
-        }
     }
 }

@@ -2,22 +2,18 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::{
-    Problems, attribute_map,
-    schema::{
-        AttributeType, Schema, Value, boolean, computed_as, computed_text, object, object_schema, text_map,
-    },
+use grit_plugin::schema::{
+    AttributeType, Schema, Value, boolean, computed_as, computed_text, object, object_schema, text_map,
 };
 use grit_ssh::Selectors;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::evidence::Evidence;
 use crate::{
     config::{
-        drain::{CallbackArgs, DRAIN_TIMEOUT, DrainOptions, GuardArgs, WAIT, option_attributes},
-        manager::{self, RunnerManagerArgs, RunnerManagers, required_managers},
-        retry::RetryArgs,
+        drain::{DRAIN_TIMEOUT, DrainOptions, WAIT},
+        manager::{RunnerManagerArgs, RunnerManagers, check_managers, required_managers},
+        object::{check_object, object},
         timeouts::WaitTimeouts,
     },
     duration::human,
@@ -30,24 +26,31 @@ pub(super) const DRAINING: &str = "draining";
 /// An update failed: the next apply resumes it.
 pub(super) const INCOMPLETE: &str = "incomplete";
 
-/// State and configuration. It has no `Debug`: a manager may contain a private key, and the headers of the callback a token.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ShutdownState {
-    pub(super) id: Value<String>,
-    pub(super) runner_managers: RunnerManagers,
-    pub(super) mode: Value<String>,
-    pub(super) wait: Value<bool>,
-    pub(super) on_timeout: Value<String>,
-    pub(super) on_unreachable: Value<String>,
-    pub(super) on_lost_jobs: Value<String>,
-    pub(super) guard: Value<GuardArgs>,
-    pub(super) shutdown_callback: Value<CallbackArgs>,
-    pub(super) reason: Value<String>,
-    pub(super) retry: Value<RetryArgs>,
-    pub(super) triggers: Value<BTreeMap<String, Value<String>>>,
-    pub(super) timeouts: Value<WaitTimeouts>,
-    pub(super) status: Value<String>,
-    pub(super) managers: Value<BTreeMap<String, Value<Evidence>>>,
+object! {
+    /// State and configuration. It has no `Debug`: a manager may contain a private key, and the headers of the callback a token.
+    pub struct ShutdownState {
+        pub(super) id: Value<String> = computed_text => "Unique identifier, also of the drains on the hosts.";
+        pub(super) runner_managers: RunnerManagers = required_managers =>
+            "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
+            check_managers;
+        pub(super) wait: Value<bool> = boolean => format!(
+            "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `{WAIT}`."
+        );
+        pub(super) triggers: Value<BTreeMap<String, Value<String>>> = text_map =>
+            "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
+             started again.";
+        pub(super) timeouts: Value<WaitTimeouts> = object(WaitTimeouts::attributes(
+            &human(DRAIN_TIMEOUT),
+            ": connections, the check of the peers, the request, and the wait for the exit of the processes",
+        )) => "Timeouts.", check_object;
+        pub(super) status: Value<String> = computed_text =>
+            "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
+             next apply resumes.";
+        pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
+            "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
+             `outcome` and `drain_id` are unknown.";
+        ..pub(super) options: DrainOptions;
+    }
 }
 
 /// One create or update.
@@ -97,57 +100,18 @@ impl ShutdownState {
     }
 
     /// The options that a drain resource has, too.
-    pub(super) fn options(&self) -> DrainOptions<'_> {
-        DrainOptions {
-            mode: &self.mode,
-            on_timeout: &self.on_timeout,
-            on_unreachable: &self.on_unreachable,
-            on_lost_jobs: &self.on_lost_jobs,
-            guard: &self.guard,
-            shutdown_callback: &self.shutdown_callback,
-            reason: &self.reason,
-            retry: &self.retry,
-        }
-    }
-
-    pub(super) fn check(&self) -> Result<(), Problems> {
-        let mut problems = Problems::default();
-        manager::check_map(&self.runner_managers, &mut problems);
-        self.options().check(&mut problems);
-        WaitTimeouts::check(&self.timeouts, &mut problems);
-        problems.or(())
+    pub(super) fn options(&self) -> &DrainOptions {
+        &self.options
     }
 }
 
 pub(super) fn schema() -> Schema {
-    let mut schema = object_schema(
+    object_schema(
         0,
         "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An \
          update shuts down only the runner managers that are new or have not exited. Destroy has no effect.",
-        attribute_map! {
-            id: computed_text => "Unique identifier, also of the drains on the hosts.",
-            runner_managers: required_managers =>
-                "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
-            wait: boolean => &format!(
-                "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `{WAIT}`."
-            ),
-            triggers: text_map =>
-                "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
-                 started again.",
-            timeouts: object(WaitTimeouts::attributes(
-                &human(DRAIN_TIMEOUT),
-                ": connections, the check of the peers, the request, and the wait for the exit of the processes",
-            )) => "Timeouts.",
-            status: computed_text =>
-                "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
-                 next apply resumes.",
-            managers: computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
-                "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
-                 `outcome` and `drain_id` are unknown.",
-        },
-    );
-    schema.block.attributes.extend(option_attributes());
-    schema
+        ShutdownState::attributes(),
+    )
 }
 
 #[cfg(test)]

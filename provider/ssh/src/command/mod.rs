@@ -35,8 +35,8 @@ use crate::{
 
 /// The end of a stream is known before the exit status is.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// Variables that contain the provider's secrets. Everything else is inherited, because tools need it (proxies, cloud credentials).
-const SECRETS: [&str; 3] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE", "GRIT_GITLAB_TOKEN"];
+/// Environment variables that contain the provider's secrets: no command inherits them. Tools need others (proxies, cloud credentials).
+pub const SECRET_VARIABLES: [&str; 3] = ["GRIT_SSH_PRIVATE_KEY", "GRIT_SSH_PASSPHRASE", "GRIT_GITLAB_TOKEN"];
 
 pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), Cause> {
     let program = arguments.first().cloned().unwrap_or_default();
@@ -65,7 +65,8 @@ pub(crate) fn spawn(arguments: &[String]) -> Result<(UnixStream, Arc<Running>), 
 
 /// Terraform hands its whole environment on to us, with the values of its variables and its tokens in it; a command needs none of them.
 fn is_secret(variable: &str) -> bool {
-    SECRETS.contains(&variable) || ["TF_VAR_", "TF_TOKEN_"].iter().any(|start| variable.starts_with(start))
+    SECRET_VARIABLES.contains(&variable)
+        || ["TF_VAR_", "TF_TOKEN_"].iter().any(|start| variable.starts_with(start))
 }
 
 /// A program that was started. Dropping it ends its process group.
