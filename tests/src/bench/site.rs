@@ -53,10 +53,10 @@ impl Site {
         Ok(Site { dir, key, sshd, wrapper, others: Vec::new() })
     }
 
-    /// Adds three wrappers: each accepts 64 connections.
+    /// Adds four wrappers: each accepts 48 connections.
     pub(super) fn for_a_crowd(config: &[&str]) -> anyhow::Result<Site> {
         let mut site = Site::new(config)?;
-        for number in 0..3 {
+        for number in 0..4 {
             let folder = site.dir.path().join(format!("wrapper-{number}"));
             std::fs::create_dir(&folder).context("make a folder")?;
             site.others.push(Wrapper::start(&folder)?);
