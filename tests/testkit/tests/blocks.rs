@@ -193,7 +193,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     ),
     ("docs/performance.md", &[("cargo xtask bench", Unchecked(FOR_DEVELOPERS))]),
     ("docs/releases.md", &[("provider_installation {", Test("tests/tests/e2e/dist.rs"))]),
-    ("docs/resources/runner_drain.md", &[("import {", Test(DOCUMENT_BLOCKS))]),
     (
         "docs/wrapper/README.md",
         &[(

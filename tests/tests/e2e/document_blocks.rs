@@ -126,7 +126,7 @@ fn examples_and_blocks_are_valid() {
             "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
         main +=
             &DRAINS.replace("aws_instance.example", "{ blue-v1 = { id = \"i-1\", private_ip = \"h:22\" } }");
-        main += &Source::Block("docs/resources/runner_drain.md", "terraform", 0).text();
+        main += &Source::Example("resources/grit_runner_drain/import-by-identity.tf").text();
     }
     workspace.write("main.tf", &main).unwrap();
     workspace.get().unwrap().succeeded();
