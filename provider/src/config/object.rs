@@ -30,7 +30,7 @@ pub(crate) trait Object {
 /// is optional: it gets the value, the path and the problems. More parts:
 ///
 /// - Parameters after the name of the struct are texts for the descriptions, which the caller of `attributes` passes.
-/// - A field without constructor is no attribute (`#[serde(skip)]`).
+/// - A field without a constructor is not an attribute (`#[serde(skip)]`).
 /// - `..field: type;` adds all attributes of another object.
 /// - `check: function;` after the struct is a check of the whole object, after those of its attributes.
 macro_rules! object {

@@ -3,7 +3,7 @@
 //! Terraform starts the destroys of the drain resources after this, at most 10 at a time. Each destroy finds its drain in progress, and waits for its
 //! end. A request that fails is only logged: the destroy repeats it.
 //!
-//! A plan knows which drains end (see [`EarlyDrain`]), and passes them to the apply:
+//! The plan of a health check contains the drains that end (see [`EarlyDrain`]), and passes them to the apply:
 //!
 //! | core | by |
 //! |---|---|
