@@ -110,7 +110,45 @@ fn assert_checksums(folder: &Path, files: &BTreeMap<String, Vec<u8>>) {
             "{name}: other checksums of the same files"
         );
     }
+    for user in ["other", "release"] {
+        let (user, file) = (format!("{user}@example.com"), home.path().join(format!("{user}.asc")));
+        gpg("gpg", &["--batch", "--armor", "--output", file.to_str().unwrap(), "--export", &user]);
+    }
     gpg("gpgconf", &["--kill", "all"]);
+    assert_verified_before_publication(folder, home.path());
+}
+
+/// The script of the release workflow accepts these files, and refuses each incomplete or changed release.
+fn assert_verified_before_publication(folder: &Path, keys: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/verify-release.sh");
+    let verify = |files: &Path, key: &str, platform: &str| {
+        let mut verify = Command::new(&script);
+        verify.arg(files).arg(VERSION).arg(keys.join(format!("{key}.asc"))).arg(platform);
+        succeeded(&mut verify)
+    };
+    let printed = verify(folder, "release", PLATFORM).unwrap();
+    assert!(printed.contains(" are complete and signed"), "{printed}");
+    let refused = |files: &Path, key: &str, platform: &str, reason: &str| {
+        let error = verify(files, key, platform).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    };
+    refused(folder, "other", PLATFORM, "SHA256SUMS has no signature of the key");
+    refused(folder, "release", "darwin_arm64", "_SHA256SUMS does not list terraform-provider-grit_");
+    let zip = format!("terraform-provider-grit_{VERSION}_{PLATFORM}.zip");
+    let change = |change: &dyn Fn(&Path)| {
+        let copy = tempfile::tempdir().unwrap();
+        for (name, bytes) in contents(folder) {
+            fs::write(copy.path().join(name), bytes).unwrap();
+        }
+        change(copy.path());
+        copy
+    };
+    let changed = change(&|copy| fs::write(copy.join(&zip), "other bytes").unwrap());
+    refused(changed.path(), "release", PLATFORM, "a file differs from SHA256SUMS");
+    let absent = change(&|copy| fs::remove_file(copy.join(&zip)).unwrap());
+    refused(absent.path(), "release", PLATFORM, "a file differs from SHA256SUMS");
+    let extra = change(&|copy| fs::write(copy.join("extra.zip"), "").unwrap());
+    refused(extra.path(), "release", PLATFORM, "SHA256SUMS does not list extra.zip");
 }
 
 /// Other programs can read the archives, and the programs in them run.
