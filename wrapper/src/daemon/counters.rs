@@ -1,7 +1,8 @@
 //! Counters of events since this wrapper was started.
 //!
-//! Each module counts its events here, and [`crate::daemon::serve::http`] exports the counters. They begin at 0 with each wrapper, as Prometheus
-//! expects: `rate` and `increase` detect the reset. Values that must survive a restart are in the state file.
+//! The modules of the daemon count their events here, and [`crate::daemon::serve::http`] exports the counters. They begin at 0 with each wrapper, as
+//! Prometheus expects: `rate` and `increase` detect the reset. Exits and drains of the runner must survive a restart: they are in the state file. Log
+//! lines are counted in [`crate::daemon::host`].
 
 use std::{
     array,

@@ -1,4 +1,4 @@
-//! Terraform's calls: decode, find the type, call it, encode. One file for each call.
+//! Terraform's calls: decode, find the type, call it, encode. A file has the name of its call, or of the group of calls in it.
 //!
 //! Each call of a resource, data source or provider block runs in a separate task ([`Service::run`]): it continues when the client disconnects,
 //! with its stop token cancelled, and a panic in it becomes a diagnostic. [`apply_resource_change`] decides what an apply leaves in the
@@ -153,7 +153,7 @@ type Answer<T> = Result<Response<T>, Status>;
 /// The progress of an action, then its result.
 type Events = BoxStream<'static, Result<pb::invoke_action::Event, Status>>;
 
-/// The calls of the protocol: `call => method`, then those whose request is empty. Each method is in the file with the name of the call.
+/// The calls of the protocol: `call => method`, then those whose request is empty.
 macro_rules! calls {
     ($($call:ident => $method:ident),+; $($plain_call:ident => $plain_method:ident),+ $(,)?) => {
         #[tonic::async_trait]
