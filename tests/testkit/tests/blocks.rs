@@ -22,6 +22,7 @@ enum Check {
 }
 
 const DOCUMENT_BLOCKS: &str = "tests/tests/e2e/document_blocks.rs";
+const DRAIN_HANGS: &str = "tests/tests/e2e/drain_hangs.rs";
 const HOST_KEYS: &str = "tests/tests/ssh/host_keys_guide.rs";
 const MONITORING: &str = "tests/tests/e2e/monitoring.rs";
 const QUICK_START: &str = "tests/tests/e2e/quick_start.rs";
@@ -91,6 +92,19 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             (".fleet-google:", Test("tests/tests/e2e/ci_component.rs")),
             ("gcloud iam", Unchecked("the tests have no Google Cloud")),
             ("two_runs: true", Test("tests/tests/e2e/ci_component.rs")),
+        ],
+    ),
+    (
+        "docs/guides/drain-hangs.md",
+        &[
+            ("TF_LOG_PROVIDER=INFO", Test(DRAIN_HANGS)),
+            ("grep 'waiting for'", Test(DRAIN_HANGS)),
+            ("… waiting for the runner", Output),
+            ("grit-wrapper status", Test(DRAIN_HANGS)),
+            ("ssh -N -L", Test(DRAIN_HANGS)),
+            ("grit-wrapper status --address", Test(DRAIN_HANGS)),
+            ("data \"grit_runner_status\"", Test(DRAIN_HANGS)),
+            ("grit-wrapper drain --deadline", Test(DRAIN_HANGS)),
         ],
     ),
     (

@@ -15,6 +15,7 @@ mod deployment;
 mod dist;
 mod distributions;
 mod document_blocks;
+mod drain_hangs;
 mod drain_options;
 mod drain_start;
 mod drain_validation;
