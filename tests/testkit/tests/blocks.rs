@@ -187,6 +187,8 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     (
         "docs/guides/ssh.md",
         &[
+            ("provider \"grit\" {", Test(DOCUMENT_BLOCKS)),
+            ("provider \"grit\" {", Test(DOCUMENT_BLOCKS)),
             ("proxy_command = [\"aws\"", Test(SSH_RECIPES)),
             ("proxy_command = [\"gcloud\"", Test(SSH_RECIPES)),
             ("ssh_command = [\"gcloud\"", Test(SSH_RECIPES)),

@@ -43,6 +43,8 @@ fn parts() -> Vec<Part> {
         part(Example("data-sources/grit_deployment/data-source.tf"), "", ""),
         part(Example("data-sources/grit_runner_status/data-source.tf"), "", ""),
         part(Block("docs/guides/drain-start.md", "terraform", 0), "", ""),
+        part(Block("docs/guides/ssh.md", "terraform", 0), "", ""),
+        part(Block("docs/guides/ssh.md", "terraform", 1), "", ""),
         part(
             Block("docs/guides/hosts.md", "hcl", 0),
             "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {\n    m1 = {}\n  }\n}\n",

@@ -25,7 +25,7 @@ const TOOLS: [(&str, &str); 5] = [
 
 /// The recipes: strategy and arguments.
 fn recipes() -> Vec<(&'static str, Vec<String>)> {
-    let assignments = GUIDE.lines().filter_map(|line| line.split_once(" = ["));
+    let assignments = GUIDE.lines().filter_map(|line| line.split_once("_command = ["));
     let read = |list| serde_json::from_str(&format!("[{list}")).unwrap();
     assignments.map(|(name, list)| (name, read(list))).collect()
 }
@@ -60,8 +60,8 @@ async fn guide_recipes_transport_a_call() {
         let to_port = arguments.iter().any(|argument| argument.contains("{{wrapper_port}}"));
         arguments[0] = tools.join(&arguments[0]).display().to_string();
         let strategy = match strategy {
-            "proxy_command" => StrategyOptions::ProxyCommand(arguments),
-            "ssh_command" => StrategyOptions::SshCommand(arguments),
+            "proxy" => StrategyOptions::ProxyCommand(arguments),
+            "ssh" => StrategyOptions::SshCommand(arguments),
             other => panic!("{other} is no strategy with a command"),
         };
         let options = SshOptions { strategy, ..fixture.options() };
