@@ -134,8 +134,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("#!/bin/sh", Test(HOST_KEYS)),
             ("data \"external\"", Test("tests/tests/e2e/modules.rs")),
             ("resource \"terraform_data\"", Test("tests/tests/e2e/host_key_pin.rs")),
-            ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
-            ("provider \"grit\" {", Test("tests/tests/e2e/modules.rs")),
         ],
     ),
     (
