@@ -3,15 +3,10 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use anyhow::Context as _;
+use grit_testkit::svg::{DARK, LIGHT, begin, rect, text};
 use serde_json::Value as Json;
 
-use crate::{
-    prometheus::Series,
-    svg::{DARK, rect, text},
-};
-
-/// The colour of axes and legends.
-const LIGHT: &str = "#57606a";
+use crate::prometheus::Series;
 
 /// A query of the dashboard.
 #[derive(Debug, Clone)]
@@ -110,11 +105,9 @@ const PALETTE: [&str; 8] =
 pub fn draw(panels: &[(Panel, Vec<Series>)], times: (f64, f64)) -> String {
     let height = panels.iter().map(|(panel, _)| (panel.place[1] + panel.place[3]) * ROW).fold(0.0, f64::max);
     let width = 24.0 * COLUMN;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <title>The Grafana dashboard during a rollout, drawn from the responses of Prometheus</title>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#f4f5f5\"/>\n"
-    );
+    let about = "Each panel shows the results of its query, drawn from the responses of Prometheus.";
+    let mut svg = begin((width, height), 11.0, "The Grafana dashboard during a rollout", about);
+    rect(&mut svg, (0.0, 0.0), (width, height), "#f4f5f5");
     for (panel, series) in panels {
         let [x, y, w, h] = panel.place;
         let (x, y, w, h) = (x * COLUMN + 3.0, y * ROW + 3.0, w * COLUMN - 6.0, h * ROW - 6.0);

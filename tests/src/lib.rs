@@ -15,5 +15,4 @@ pub mod provider_client;
 pub mod rollout;
 pub mod ssh_server;
 pub mod sshd;
-mod svg;
 pub mod terraform;

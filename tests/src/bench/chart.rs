@@ -1,7 +1,8 @@
 //! Bar charts of results, as SVG.
 
+use grit_testkit::svg::{DARK, begin, rect, text};
+
 use super::{Row, record::value};
-use crate::svg::{DARK, rect, text};
 
 /// A chart of `docs/performance.md`.
 pub(super) struct Chart {
@@ -159,10 +160,8 @@ fn svg(title: &str, bars: &[Bar<'_>], legend: &[(&str, &str)]) -> String {
     let scale = (WIDTH - LABELS - VALUES) / longest;
     let bottom = TOP + bars.len() as f64 * STEP;
     let height = bottom + 14.0 + legend.len().div_ceil(2) as f64 * 16.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#ffffff\"/>\n"
-    );
+    let about = "The same values are in the tables of docs/performance/measurements.md.";
+    let mut svg = begin((WIDTH, height), 11.0, title, about);
     text(&mut svg, (12.0, 20.0), "start", DARK, title);
     for (row, bar) in bars.iter().enumerate() {
         let y = TOP + row as f64 * STEP;

@@ -15,6 +15,7 @@
 
 pub mod architecture;
 pub mod program;
+pub mod svg;
 
 use std::{env, ffi::OsStr, fs::OpenOptions, io::Write as _};
 

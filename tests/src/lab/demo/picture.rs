@@ -2,10 +2,9 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use crate::{
-    lab::event::{Event, Moment, What},
-    svg::{DARK, rect, text},
-};
+use grit_testkit::svg::{DARK, begin, line, rect, text};
+
+use crate::lab::event::{Event, Moment, What};
 
 const LABELS: f64 = 92.0;
 const PLOT: f64 = 760.0;
@@ -41,12 +40,9 @@ pub(super) fn draw(events: &[Event]) -> String {
     let rows = count(lanes.len() + terraform.len());
     let (width, bottom) = (LABELS + PLOT + 12.0, TOP + rows * LANE);
 
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {:.0}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <title>A rollout under load: jobs, health check and drains over time, from the event log of the demo</title>\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#ffffff\"/>\n",
-        bottom + 46.0
-    );
+    let title = "A rollout under load: jobs, health check and drains over time";
+    let about = "From the event log of the demo: each instance boots, accepts jobs, drains and exits.";
+    let mut svg = begin((width, bottom + 46.0), 11.0, title, about);
     for second in 0..=length as u32 {
         let at = x(begin + Duration::from_secs(second.into()));
         line(&mut svg, at, TOP, bottom, "#eaeef2");
@@ -172,9 +168,4 @@ fn count(number: usize) -> f64 {
 
 fn bar(svg: &mut String, (from, to): (f64, f64), y: f64, height: f64, colour: &str) {
     rect(svg, (from, y), (to - from, height), colour);
-}
-
-fn line(svg: &mut String, x: f64, from: f64, to: f64, colour: &str) {
-    let _infallible =
-        writeln!(svg, "<path d=\"M{x:.1} {from:.1}V{to:.1}\" stroke=\"{colour}\" stroke-width=\"1\"/>");
 }
