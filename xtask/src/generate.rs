@@ -1,11 +1,29 @@
 //! `cargo xtask gen`: regenerates generated files. The tests that compare them with the committed files also write them.
 
-use crate::steps::{cargo, run as execute};
+use crate::{
+    setup,
+    steps::{cargo, run as execute},
+};
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.is_empty(), "gen accepts no arguments");
+    let records = match arguments {
+        [] => false,
+        [option] if option == "--record" => true,
+        _ => anyhow::bail!("gen accepts only --record"),
+    };
+    if records {
+        record_pictures()?;
+    }
     let update = |arguments: &[&str]| execute(cargo(arguments).env("GRIT_UPDATE_GENERATED", "1"));
     update(&["test", "--package", "grit-proto"])?;
     update(&["test", "--package", "terraform-provider-grit", "--test", "docs"])?;
     update(&["test", "--package", "grit-testkit", "--test", "modules", "--test", "pictures"])
+}
+
+/// Records the events of the pictures that show a run.
+fn record_pictures() -> anyhow::Result<()> {
+    setup::terraform()?;
+    execute(&mut cargo(&["build", "--workspace", "--bins"]))?;
+    let test = ["test", "--package", "grit-tests", "--test", "e2e", "--", "picture_of_"];
+    execute(cargo(&test).env("GRIT_RECORD_PICTURES", "1"))
 }

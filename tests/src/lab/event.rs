@@ -56,6 +56,11 @@ pub enum What {
     JobFinished { job: u64 },
     /// The job was lost: it was aborted, it failed, or its runner exited.
     JobLost { job: u64, why: String },
+    /// GitLab received a job request of the section with this token, and assigned a job to it or none. Recorded after
+    /// [`Queue::record_requests`](super::queue::Queue::record_requests) only.
+    JobRequestOpened { request: u64, token: String, job: Option<u64> },
+    /// GitLab has responded to the request and, if it assigned a job, to the report that the job runs. Or the runner has cancelled the request.
+    JobRequestClosed { request: u64, cancelled: bool },
     /// An event of Terraform's JSON output. It comes through a pipe: ordered among themselves, but later than other events.
     Terraform { address: String, action: String, moment: Moment },
     /// A log line of a process of the host (wrapper or runner).
@@ -105,6 +110,11 @@ impl fmt::Display for What {
             What::JobStarted { job } => write!(f, "job {job} started"),
             What::JobFinished { job } => write!(f, "job {job} finished"),
             What::JobLost { job, why } => write!(f, "job {job} LOST: {why}"),
+            What::JobRequestOpened { request, token, job } => {
+                write!(f, "job request {request} of {token}: {job:?}")
+            }
+            What::JobRequestClosed { request, cancelled: false } => write!(f, "job request {request} closed"),
+            What::JobRequestClosed { request, .. } => write!(f, "job request {request} CANCELLED"),
             What::Terraform { address, action, moment } => {
                 let moment = match moment {
                     Moment::Start => "...",

@@ -44,6 +44,7 @@ mod mutual_guards;
 mod network_cut;
 mod no_secrets;
 mod package;
+mod pictures;
 mod plan_guard;
 mod plugin_access;
 mod plugin_calls;

@@ -1,5 +1,6 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
+mod apply_order;
 mod empty_versions;
 mod rollback_after_drains;
 mod stopping_changes;
@@ -35,11 +36,17 @@ struct Example {
 
 impl Example {
     fn start(name: &str) -> Self {
+        Self::with_boot(name, Duration::ZERO)
+    }
+
+    /// The boot of each host takes this time.
+    fn with_boot(name: &str, boot_takes: Duration) -> Self {
         let lab = Lab::start().unwrap();
         let host_key = KeyPair::generate().unwrap();
         let image = ssh::Choice::Image { host_key: host_key.private.clone() };
-        lab.cloud()
-            .shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() });
+        lab.cloud().shape(move |_, spec| {
+            *spec = HostSpec { ssh: image.clone(), boot_takes, ..spec.clone().under_load() }
+        });
         let workspace = Workspace::new(&["grit", "aws"]).unwrap().env(CLOUD, lab.cloud().endpoint());
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/rollouts").join(name);
         copy(&example, &workspace.root());

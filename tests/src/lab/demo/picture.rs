@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use grit_testkit::svg::{DARK, begin, line, rect, text};
+use grit_testkit::svg::{self, DARK, line, rect, text};
 
 use crate::lab::event::{Event, Moment, What};
 
@@ -42,7 +42,7 @@ pub(super) fn draw(events: &[Event]) -> String {
 
     let title = "A rollout under load: jobs, health check and drains over time";
     let about = "From the event log of the demo: each instance boots, accepts jobs, drains and exits.";
-    let mut svg = begin((width, bottom + 46.0), 11.0, title, about);
+    let mut svg = svg::begin((width, bottom + 46.0), 11.0, title, about);
     for second in 0..=length as u32 {
         let at = x(begin + Duration::from_secs(second.into()));
         line(&mut svg, at, TOP, bottom, "#eaeef2");

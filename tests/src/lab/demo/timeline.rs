@@ -99,6 +99,8 @@ impl Texts {
             | What::InstanceTerminating { .. }
             | What::RunnerStarted { .. }
             | What::JobQueued { .. }
+            | What::JobRequestOpened { .. }
+            | What::JobRequestClosed { .. }
             | What::Log { .. } => return None,
         })
     }

@@ -108,6 +108,10 @@ struct Books {
     /// The runner configuration that a job was assigned to.
     runner_of: BTreeMap<JobId, u64>,
     api_tokens: BTreeMap<String, Access>,
+    /// The number of recorded job requests, if they are recorded.
+    recorded_requests: Option<u64>,
+    /// The recorded request that a job was assigned to, until the runner has reported that the job runs.
+    request_of: BTreeMap<JobId, u64>,
 }
 
 impl Queue {
@@ -207,6 +211,11 @@ impl Queue {
     /// Sets whether GitLab supports the two-phase job commit: a runner of 18.5 or newer then confirms each job, and GitLab assigns it only by that.
     pub fn set_two_phase_commit(&self, two_phase_commit: bool) {
         self.shared.books().settings.two_phase_commit = two_phase_commit;
+    }
+
+    /// Records each job request from now on.
+    pub fn record_requests(&self) {
+        self.shared.books().recorded_requests.get_or_insert(0);
     }
 
     /// Sets the fault mode, also for requests that wait now.

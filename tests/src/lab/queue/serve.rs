@@ -135,9 +135,14 @@ async fn request_job(shared: Arc<Shared>, request: Request<Incoming>) -> Answer 
         Ok(is_handled) => is_handled,
         Err(fault) => return fault,
     };
-    let answer = if is_handled { handle(&shared, &asked) } else { http::empty(StatusCode::NO_CONTENT) };
+    let (answer, job) =
+        if is_handled { handle(&shared, &asked) } else { (http::empty(StatusCode::NO_CONTENT), None) };
+    let recorded = Recorded::open(&shared, &asked, job);
     // A job in the answer is assigned: dropping this future here, because the client has disconnected, does not change that.
     latency(&shared).await;
+    if let Some(recorded) = recorded {
+        recorded.respond();
+    }
     let mut books = shared.books();
     if matches!(&answer, Answer::Reply(reply) if reply.status() == StatusCode::FORBIDDEN) {
         books.ledger.refuse(&asked.process);
@@ -191,11 +196,48 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Responds with a job, a rejection, or "no job", as Rails does.
-fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> Answer {
+/// A recorded job request. If it is dropped before the response, the client has disconnected.
+struct Recorded<'a> {
+    shared: &'a Shared,
+    request: u64,
+    job: Option<JobId>,
+    is_answered: bool,
+}
+
+impl<'a> Recorded<'a> {
+    fn open(shared: &'a Shared, asked: &JobRequest, job: Option<JobId>) -> Option<Self> {
+        let mut books = shared.books();
+        let count = books.recorded_requests.as_mut()?;
+        *count += 1;
+        let request = *count;
+        if let Some(job) = job {
+            books.request_of.insert(job, request);
+        }
+        let opened = What::JobRequestOpened { request, token: asked.token.clone(), job };
+        shared.events.record(&asked.process.system_id, opened);
+        Some(Self { shared, request, job, is_answered: false })
+    }
+
+    fn respond(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Recorded<'_> {
+    fn drop(&mut self) {
+        if self.is_answered && self.job.is_some() {
+            return;
+        }
+        let closed = What::JobRequestClosed { request: self.request, cancelled: !self.is_answered };
+        self.shared.events.record("queue", closed);
+    }
+}
+
+/// Responds with a job, a rejection, or "no job", as Rails does. Also returns the job.
+fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> (Answer, Option<JobId>) {
     let mut books = shared.books();
     if books.refused_tokens.contains(&asked.token) {
-        return http::text(StatusCode::FORBIDDEN, "403 Forbidden");
+        return (http::text(StatusCode::FORBIDDEN, "403 Forbidden"), None);
     }
     let runner = books.runner_id(&asked.token);
     let is_paused = books.paused_tokens.contains(&asked.token);
@@ -206,14 +248,14 @@ fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> Answer {
         if let Answer::Reply(reply) = &mut answer {
             reply.headers_mut().insert(LAST_UPDATE, books.generation.into());
         }
-        return answer;
+        return (answer, None);
     };
     books.runner_of.insert(id, runner);
     if two_phase {
         tokio::spawn(withdraw_later(Arc::clone(shared), id));
     }
     let lasts = books.lasts.get(&id).copied().unwrap_or(Lasts::For(Duration::ZERO));
-    http::json(StatusCode::CREATED, &JobOffer { id, lasts })
+    (http::json(StatusCode::CREATED, &JobOffer { id, lasts }), Some(id))
 }
 
 async fn withdraw_later(shared: Arc<Shared>, id: JobId) {
@@ -235,6 +277,10 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
     }
     let answer = record(&shared, id, report);
     latency(&shared).await;
+    let request = shared.books().request_of.remove(&id);
+    if let Some(request) = request {
+        shared.events.record("queue", What::JobRequestClosed { request, cancelled: false });
+    }
     answer
 }
 

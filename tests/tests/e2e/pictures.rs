@@ -1,0 +1,19 @@
+//! The recorded events of pictures. A test compares its run with the record in `docs/pictures/`, from which `tests/testkit/tests/pictures/`
+//! draws.
+
+use std::{fs, path::Path};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Set by `cargo xtask gen --record`: a test records its run.
+const RECORD: &str = "GRIT_RECORD_PICTURES";
+
+/// The record with this name, after it is replaced with this run where that is requested.
+#[track_caller]
+pub(crate) fn recorded<T: Serialize + DeserializeOwned>(name: &str, run: &T) -> T {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures").join(name);
+    if std::env::var_os(RECORD).is_some() {
+        fs::write(&path, serde_json::to_string_pretty(run).unwrap() + "\n").unwrap();
+    }
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
