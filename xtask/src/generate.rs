@@ -17,7 +17,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let update = |arguments: &[&str]| execute(cargo(arguments).env("GRIT_UPDATE_GENERATED", "1"));
     update(&["test", "--package", "grit-proto"])?;
     update(&["test", "--package", "terraform-provider-grit", "--test", "docs"])?;
-    update(&["test", "--package", "grit-testkit", "--test", "modules", "--test", "pictures"])
+    update(&["test", "--package", "grit-testkit", "--test", "modules", "--test", "pictures"])?;
+    update(&["test", "--package", "grit-tests", "--lib", "--", "pages_and_charts_show"])
 }
 
 /// Records the events of the pictures that show a run.

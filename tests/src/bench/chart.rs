@@ -4,7 +4,7 @@ use grit_testkit::svg::{DARK, begin, rect, text};
 
 use super::{Row, record::value};
 
-/// A chart of `docs/performance.md`.
+/// A chart of `docs/performance.md` or `docs/performance/measurements.md`.
 pub(super) struct Chart {
     /// Name of the file, without `.svg`.
     pub(super) name: &'static str,

@@ -1,17 +1,19 @@
-//! What `cargo xtask bench --record docs` leaves in the documentation: the results as JSON, charts, and the tables of
-//! `docs/performance.md`. A test compares the tables and the charts with the results.
+//! What `cargo xtask bench --record docs` writes into the documentation: the results as JSON, charts, the page of all measurements, and the
+//! figures of `docs/performance.md`. A test compares pages and charts with the results; `cargo xtask gen` writes them after a change here.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Row, chart};
+use super::{Row, chart, figures, measurements};
 
 /// The results, below the directory of the documents.
 const RESULTS: &str = "performance/results.json";
-/// The page with the tables.
+/// The page with the most important figures.
 const PAGE: &str = "performance.md";
+/// The page with all results.
+const MEASUREMENTS: &str = "performance/measurements.md";
 
 /// A full run in a release build.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,7 +65,7 @@ impl Record {
         serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
     }
 
-    /// Writes the results, the charts, and the tables.
+    /// Writes the results, the charts, and the pages.
     ///
     /// An error if a value was not measured.
     pub fn write(&self, docs: &Path) -> anyhow::Result<()> {
@@ -75,9 +77,17 @@ impl Record {
         for (name, svg) in self.charts() {
             fs::write(docs.join(name), svg).context("write a chart")?;
         }
+        for (name, page) in self.pages(docs)? {
+            fs::write(docs.join(name), page).context("write a page")?;
+        }
+        Ok(())
+    }
+
+    /// The path of each page below the directory of the documents, and its text.
+    pub fn pages(&self, docs: &Path) -> anyhow::Result<[(&'static str, String); 2]> {
         let page = docs.join(PAGE);
         let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
-        fs::write(&page, self.fill(&text)?).context("write the tables")
+        Ok([(PAGE, self.fill(&text)?), (MEASUREMENTS, measurements::page(self)?)])
     }
 
     /// The path of each chart below the directory of the documents, and its SVG.
@@ -88,58 +98,32 @@ impl Record {
         })
     }
 
-    /// The page with the tables of this record, each between `<!-- table NAME -->` and `<!-- end -->`.
-    pub fn fill(&self, page: &str) -> anyhow::Result<String> {
-        const BEGIN: &str = "<!-- table ";
+    /// The page with the parts of this record, each between `<!-- recorded NAME -->` and `<!-- end -->`.
+    fn fill(&self, page: &str) -> anyhow::Result<String> {
+        const BEGIN: &str = "<!-- recorded ";
         const END: &str = "<!-- end -->";
         let mut parts = page.split(BEGIN);
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            let (name, rest) = part.split_once(" -->").context("a table without a name")?;
-            let (_, rest) = rest.split_once(END).with_context(|| format!("table {name} has no end"))?;
-            let _infallible = write!(filled, "{BEGIN}{name} -->\n\n{}\n{END}{rest}", self.table(name)?);
+            let (name, rest) = part.split_once(" -->").context("a part without a name")?;
+            let (_, rest) = rest.split_once(END).with_context(|| format!("part {name} has no end"))?;
+            let text = match name {
+                "machine" => self.about(),
+                "figures" => figures::table(self)?,
+                _ => bail!("no part of a record is {name}"),
+            };
+            let _infallible = write!(filled, "{BEGIN}{name} -->\n\n{text}\n{END}{rest}");
         }
         Ok(filled)
     }
 
-    fn table(&self, name: &str) -> anyhow::Result<String> {
-        if name == "machine" {
-            return Ok(self.about());
-        }
-        let rows: Vec<_> = self.rows.iter().filter(|row| row.bench == name).collect();
-        ensure!(!rows.is_empty(), "the record has no row of the benchmark {name}");
-        let mut table =
-            "| measurement | median | ratio | compared with | budget | met |\n| --- | --: | --: | --- | --: | --- |\n"
-                .to_owned();
-        for row in rows {
-            let met = row.met.map_or("", |met| if met { "yes" } else { "**no**" });
-            let _infallible = writeln!(
-                table,
-                "| {} | {} | {} | {} | {} | {met} |",
-                row.row,
-                value(row.median, &row.unit),
-                row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-                row.against.as_deref().unwrap_or_default(),
-                budget(row),
-            );
-        }
-        Ok(table)
-    }
-
-    fn about(&self) -> String {
+    /// Date and machine.
+    pub(super) fn about(&self) -> String {
         let Machine { cpu, cores, memory_gib, kernel, openssh, terraform } = &self.machine;
         format!(
             "Measured on {}: {cpu}, {cores} cores, {memory_gib} GiB of memory, Linux {kernel}, {openssh}, {terraform}.\n",
             self.date
         )
-    }
-}
-
-fn budget(row: &Row) -> String {
-    match (row.ratio_budget, row.budget) {
-        (Some(ratio), _) => format!("{ratio:.2} x"),
-        (None, Some(budget)) => value(budget, &row.unit),
-        (None, None) => String::new(),
     }
 }
 
@@ -199,24 +183,31 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_charts_show_the_recorded_results() {
+    fn pages_and_charts_show_the_recorded_results() {
         let record = Record::read(&docs()).unwrap();
-        let page = fs::read_to_string(docs().join(PAGE)).unwrap();
-        let how = "edit the text, or run `cargo xtask bench --record docs`";
-        assert_eq!(record.fill(&page).unwrap(), page, "docs/performance.md differs from the results: {how}");
-        for (name, svg) in record.charts() {
-            let drawn = fs::read_to_string(docs().join(&name)).unwrap_or_default();
-            assert!(drawn == svg, "docs/{name} differs from the results: {how}");
-            assert!(page.contains(&name), "docs/performance.md does not show {name}");
+        let pages = record.pages(&docs()).unwrap();
+        let shown: String = pages.iter().map(|(_, page)| page.as_str()).collect();
+        for (name, _) in record.charts() {
+            let file = name.trim_start_matches("performance/");
+            assert!(shown.contains(&format!("{file})")), "no page shows {name}");
+        }
+        let pages = pages.map(|(name, page)| (name.to_owned(), page));
+        for (name, text) in record.charts().chain(pages) {
+            let path = docs().join(&name);
+            if std::env::var_os("GRIT_UPDATE_GENERATED").is_some() {
+                fs::write(&path, text).unwrap();
+                continue;
+            }
+            let written = fs::read_to_string(&path).unwrap_or_default();
+            assert!(written == text, "docs/{name} differs from the results: run `cargo xtask gen`");
         }
     }
 
     #[test]
-    fn every_benchmark_is_on_the_page() {
-        let page = fs::read_to_string(docs().join(PAGE)).unwrap();
-        for bench in super::super::ALL {
-            assert!(page.contains(&format!("<!-- table {} -->", bench.name)), "{} has no table", bench.name);
-        }
+    fn every_benchmark_has_a_section() {
+        let names = |names: Vec<&'static str>| std::collections::BTreeSet::from_iter(names);
+        let sections = names(measurements::ALL.iter().map(|section| section.bench).collect());
+        assert_eq!(sections, names(super::super::ALL.iter().map(|bench| bench.name).collect()));
     }
 
     #[test]
