@@ -30,25 +30,25 @@ const PEER: &str = "#aab4be";
 pub(super) const ALL: &[Chart] = &[
     Chart {
         name: "plugin",
-        title: "60 drain resources, beside 60 resources of the smallest external provider (grey)",
+        title: "60 drain resources (grey: 60 resources of the smallest external provider)",
         bench: "plugin",
         shape: Shape::Pairs { prefix: "", suffix: "", peer: "60 lab_minimal" },
     },
     Chart {
         name: "connect",
-        title: "Start to the first answer of a wrapper, for each connection method (OpenSSH's client in grey)",
+        title: "Start to the first response of a wrapper, by connection method (grey: OpenSSH's client)",
         bench: "connect",
         shape: Shape::Rows { prefix: "first answer: ", peers: &["ssh"] },
     },
     Chart {
         name: "fanout",
-        title: "Connections to 1 to 200 managers behind one sshd, beside as many ssh clients",
+        title: "Connections to 1 to 200 managers behind one sshd (grey: as many ssh clients)",
         bench: "fanout",
         shape: Shape::Pairs { prefix: "", suffix: ": wall", peer: "ssh -W" },
     },
     Chart {
         name: "rollout",
-        title: "One apply that replaces 1 to 64 managers (grey: no tool can avoid it)",
+        title: "One apply that replaces 1 to 64 managers (grey: what every tool needs)",
         bench: "rollout",
         shape: Shape::Stack {
             parts: &[
@@ -65,13 +65,13 @@ pub(super) const ALL: &[Chart] = &[
     },
     Chart {
         name: "growth",
-        title: "Commands with 100 managers, a drain resource each, beside the same graph of terraform_data (grey)",
+        title: "Commands with 100 managers and their drain resources (grey: the same graph of terraform_data)",
         bench: "growth",
         shape: Shape::Pairs { prefix: "100 drains: ", suffix: "", peer: "terraform_data" },
     },
     Chart {
         name: "peers",
-        title: "Memory of a supervisor with one process (others in grey)",
+        title: "Memory of a supervisor with one process (grey: other supervisors)",
         bench: "peers",
         shape: Shape::Rows {
             prefix: "memory (RSS): ",
@@ -160,7 +160,7 @@ fn svg(title: &str, bars: &[Bar<'_>], legend: &[(&str, &str)]) -> String {
     let scale = (WIDTH - LABELS - VALUES) / longest;
     let bottom = TOP + bars.len() as f64 * STEP;
     let height = bottom + 14.0 + legend.len().div_ceil(2) as f64 * 16.0;
-    let about = "The same values are in the tables of docs/performance/measurements.md.";
+    let about = "docs/performance/measurements.md has the same values in tables.";
     let mut svg = begin((WIDTH, height), 11.0, title, about);
     text(&mut svg, (12.0, 20.0), "start", DARK, title);
     for (row, bar) in bars.iter().enumerate() {
