@@ -101,7 +101,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("grep 'waiting for'", Test(DRAIN_HANGS)),
             ("… waiting for the runner", Output),
             ("grit-wrapper status", Test(DRAIN_HANGS)),
-            ("ssh -N -L", Test(DRAIN_HANGS)),
+            ("ssh -N", Test(DRAIN_HANGS)),
             ("grit-wrapper status --address", Test(DRAIN_HANGS)),
             ("data \"grit_runner_status\"", Test(DRAIN_HANGS)),
             ("grit-wrapper drain --deadline", Test(DRAIN_HANGS)),
