@@ -5,7 +5,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use grit_proto::{
@@ -16,55 +15,21 @@ use grit_testkit::{not_covered, rounds};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Start, Wrapper, eventually, is_alive, is_root, kill_group, pid, processes_of};
+use crate::{
+    cgroup::Delegated,
+    support::{Start, Wrapper, eventually, is_alive, is_root, kill_group, pid, processes_of},
+};
 
 /// The three jobs of `--stubborn-jobs`.
 const JOBS: usize = 3;
 
-const RUNNER: [&str; 5] = ["--stubborn-jobs", "--term-takes", "50", "--code", "1"];
+pub(crate) const RUNNER: [&str; 5] = ["--stubborn-jobs", "--term-takes", "50", "--code", "1"];
 
-/// A delegated cgroup, as with systemd's `Delegate=yes`. Dropping it kills its processes.
-struct Delegated(PathBuf);
-
-impl Delegated {
-    /// `None` if this machine does not support it.
-    fn new(name: &str) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?.to_owned();
-        let folder = Path::new(&mount).join(format!("grit-test-{}-{name}", std::process::id()));
-        fs::create_dir(&folder).ok()?;
-        let made = Self(folder);
-        let mark = rustix::fs::setxattr(&made.0, "user.delegate", b"1", rustix::fs::XattrFlags::empty());
-        mark.is_ok().then_some(made)
-    }
-
-    /// The cgroups of runners in it.
-    fn runners(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.is_dir()).collect()
-    }
-}
-
-impl Drop for Delegated {
-    fn drop(&mut self) {
-        let _ended = fs::write(self.0.join("cgroup.kill"), "1");
-        for _ in 0..500 {
-            for runner in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-                let _below = fs::remove_dir(runner.path());
-            }
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&str]) -> Wrapper {
+pub(crate) fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&str]) -> Wrapper {
     let start = start.flags(&["--start-grace=0s"]).flags(flags);
     let start = match cgroup {
-        Some(Delegated(folder)) => {
-            let into = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", folder.display());
+        Some(cgroup) => {
+            let into = cgroup.script_into();
             start.through(&["/bin/sh", "-c", &into, "sh"])
         }
         None => start,
@@ -73,13 +38,13 @@ fn start(start: Start, cgroup: Option<&Delegated>, flags: &[&str], habits: &[&st
 }
 
 /// The processes of the runner: all that have the directory in their arguments, except the wrapper.
-fn of_runner(wrapper: &Wrapper) -> Vec<u32> {
+pub(crate) fn of_runner(wrapper: &Wrapper) -> Vec<u32> {
     let mut processes = processes_of(wrapper.folder.path());
     processes.retain(|pid| *pid != wrapper.pid());
     processes
 }
 
-async fn with_jobs(wrapper: &Wrapper) {
+pub(crate) async fn with_jobs(wrapper: &Wrapper) {
     drop(wrapper.client().await);
     wrapper.logged("runner started").await;
     eventually("the runner and its jobs", async || {
@@ -175,7 +140,7 @@ async fn runner_runs_in_separate_cgroup_if_delegated() {
     let wrapper = start(Start::new(), Some(&cgroup), &[], &RUNNER);
     with_jobs(&wrapper).await;
     let members = |folder: &Path| fs::read_to_string(folder.join("cgroup.procs")).unwrap();
-    assert_eq!(members(&cgroup.0), format!("{}\n", wrapper.pid()));
+    assert_eq!(members(cgroup.folder()), format!("{}\n", wrapper.pid()));
     let runners = cgroup.runners();
     assert_eq!(runners.len(), 1, "{runners:?}");
     for process in of_runner(&wrapper) {
@@ -290,37 +255,6 @@ async fn jobs_that_only_the_cgroup_reveals_are_killed() {
     let wrapper = after_crash_of_adopted(Some(&cgroup)).await;
     assert_eq!(of_runner(&wrapper), Vec::<u32>::new());
     assert_eq!(cgroup.runners(), Vec::<PathBuf>::new(), "the cgroup is left");
-}
-
-/// As after a cleanup of `/run`: the cgroup is the record of the runner.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runner_in_its_cgroup_is_adopted_without_state_file() {
-    let Some(cgroup) = Delegated::new("lost") else {
-        not_covered(
-            "the adoption of a runner by its cgroup",
-            "no cgroup of version 2 can be delegated here (root makes them)",
-        );
-        return;
-    };
-    let mut first = start(Start::new(), Some(&cgroup), &[], &RUNNER);
-    with_jobs(&first).await;
-    let runner = first.child_pid();
-    first.signal(Signal::KILL);
-    first.ended().await;
-    fs::remove_file(first.path("w.sock.state")).unwrap();
-
-    // A wrapper with another state file in the same cgroup is not the next one.
-    let other = start(Start::new(), Some(&cgroup), &[], &[]);
-    other.child_ready().await;
-    assert_ne!(other.child_pid(), runner);
-
-    let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &RUNNER);
-    second.logged("the state file was removed while the runner of an earlier wrapper was running").await;
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!(status.pid, Some(runner));
-    second.client().await.forceful().await;
-    second.client().await.becomes(Status::Stopped).await;
-    assert_eq!(of_runner(&second), Vec::<u32>::new());
 }
 
 /// Only processes that a job started belong to the runner, not similar ones.

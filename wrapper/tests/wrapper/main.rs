@@ -12,6 +12,7 @@ mod adoption;
 mod blocked_io;
 mod callback;
 mod callback_receiver;
+mod cgroup;
 mod cleanup_limit;
 mod contract;
 mod control;

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::identity::{Identity, Origin};
+use super::{
+    exec_barrier,
+    identity::{Identity, Origin},
+};
 
 /// Attributes that systemd sets on a delegated cgroup. The owner can read the first one, only root the second one.
 const DELEGATED: [&str; 2] = ["user.delegate", "trusted.delegate"];
@@ -109,6 +112,8 @@ pub(crate) fn runner_in(names: &str) -> Option<(Identity, Origin)> {
         let identity = Identity::of(pid.parse().ok()?).ok()?;
         let is_it = start_ticks.parse() == Ok(identity.start_ticks)
             && identity.is_alive().unwrap_or(true)
+            // One that waits there exits without its wrapper.
+            && !exec_barrier::is_barrier(identity.pid)
             && Cgroup(entry.path()).processes().contains(&identity.pid);
         is_it.then_some((identity, Origin { cgroup: Some(name), ..Origin::default() }))
     });

@@ -8,7 +8,7 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Write},
     os::{
         fd::OwnedFd,
@@ -63,6 +63,12 @@ impl Barrier {
             Ok(number) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number))),
         }
     }
+}
+
+/// Whether the process with this PID is a barrier, which has not executed the runner.
+pub(super) fn is_barrier(pid: u32) -> bool {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).nth(1) == Some(ARGUMENT.as_bytes())
 }
 
 /// Main function of the barrier; `words` are the program, its name, and its arguments. It returns an exit code if the runner is not

@@ -27,15 +27,22 @@ pub struct Found {
 }
 
 impl Saved {
-    /// For a wrapper that has found no state file: the runner in a cgroup that an earlier wrapper with this state file made. What that wrapper knew
-    /// is lost: a drain, for example, must be requested again.
-    pub fn of_cgroup(state_file: &Path) -> Option<Self> {
-        let (process, origin) = cgroup::runner_in(&cgroup::names_for(Some(state_file)))?;
+    /// What an earlier wrapper left: the content of its state file or, if that lacks the runner in a cgroup that a wrapper with this state file made,
+    /// this runner. The file was removed, or could not be written when the runner was started, because the disk was full. What the earlier wrapper
+    /// knew of the runner is lost: a drain, for example, must be requested again.
+    pub fn latest(saved: Option<Self>, state_file: &Path) -> Option<Self> {
+        let Some((process, origin)) = cgroup::runner_in(&cgroup::names_for(Some(state_file))) else {
+            return saved;
+        };
+        let known = saved.as_ref().and_then(|saved| saved.supervision.state.process());
+        if known.is_some_and(|known| known.process == process) {
+            return saved;
+        }
         warn!(
             { key::PID } = process.pid,
             { key::PATH } = %state_file.display(),
-            "the state file was removed while the runner of an earlier wrapper was running; a drain of it must \
-             be requested again"
+            "the state file does not have the runner of an earlier wrapper, which is running: the file was removed, or \
+             could not be written; a drain of this runner must be requested again"
         );
         let child = ChildInfo { process, started: Moment::now() - process::age(process.pid) };
         let supervision =
