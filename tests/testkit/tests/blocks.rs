@@ -209,15 +209,22 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     ("docs/releases.md", &[("provider_installation {", Test("tests/tests/e2e/dist.rs"))]),
     (
         "docs/wrapper/README.md",
-        &[(
-            "grit-wrapper run",
-            Unchecked("the units of the package run this command, and the tests boot them"),
-        )],
+        &[
+            (
+                "grit-wrapper run",
+                Unchecked("the units of the package run this command, and the tests boot them"),
+            ),
+            ("grit-wrapper status", Test("wrapper/tests/wrapper/documented.rs")),
+        ],
     ),
     ("docs/wrapper/container.md", &[("docker build", Unchecked(NO_IMAGES))]),
     (
         "docs/wrapper/draining.md",
         &[("grit-wrapper status", Test("wrapper/tests/wrapper/documented.rs")), ("exit status 1", Output)],
+    ),
+    (
+        "docs/wrapper/health.md",
+        &[("max(5 min", Unchecked("a formula; the tests in wrapper/src/runner/polls.rs check its values"))],
     ),
     (
         "docs/wrapper/metrics.md",

@@ -1,4 +1,4 @@
-//! Runs each command and request of docs/wrapper/ unchanged, with text output and with JSON.
+//! Runs each command and request of docs/wrapper/ (README.md, draining.md, metrics.md) unchanged, with text output and with JSON.
 
 use std::{
     io::Read as _,
@@ -15,6 +15,7 @@ use crate::{
 };
 
 const COMMANDS: &str = include_str!("../../../docs/wrapper/draining.md");
+const README: &str = include_str!("../../../docs/wrapper/README.md");
 const REQUESTS: &str = include_str!("../../../docs/wrapper/metrics.md");
 
 /// The examples of one section that begin with `program`. A test removes and checks each one, and fails if one remains.
@@ -184,6 +185,16 @@ async fn documented_commands_work() {
     shows(&people(&young, cancel), &["state      running"]);
     people(&young, "grit-wrapper drain");
     assert_eq!(programs(&young, cancel)["drain"], Value::Null);
+}
+
+#[test]
+fn readme_commands_are_those_that_run() {
+    let of = |document: &'static str| {
+        let lines = document.lines().filter_map(|line| line.strip_prefix("    grit-wrapper "));
+        lines.filter(|line| !line.starts_with("run ")).collect::<Vec<_>>()
+    };
+    let (readme, commands) = (of(README), of(COMMANDS));
+    assert!(readme.len() == 3 && readme.iter().all(|line| commands.contains(line)), "{readme:?}");
 }
 
 /// Sends the request of a `curl` command line, with the arguments as a shell parses them.
