@@ -167,10 +167,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("terraform {", Test(QUICK_START)),
         ],
     ),
-    (
-        "docs/guides/rollout.md",
-        &[("versions = {", Test(DOCUMENT_BLOCKS)), ("create instances v2 ->", Output)],
-    ),
+    ("docs/guides/rollout.md", &[("versions = {", Test(DOCUMENT_BLOCKS))]),
     (
         "docs/guides/security.md",
         &[

@@ -1,4 +1,5 @@
-//! The statements of docs/guides/rollout.md about order: correct layouts, layouts that drain too early, and layouts without a drain.
+//! The statements of docs/guides/rollout.md and docs/guides/layouts-that-fail.md about order: correct layouts, layouts that drain too early, and layouts
+//! without a drain.
 
 mod configuration;
 mod correct;
