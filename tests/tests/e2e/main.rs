@@ -35,6 +35,7 @@ mod interruptions;
 mod lab_host;
 mod lab_probe;
 mod layouts;
+mod lifecycle_hook;
 mod malformed_wrapper;
 mod many_managers;
 mod migration;
