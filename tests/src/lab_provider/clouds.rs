@@ -29,6 +29,7 @@ pub fn registry() -> Registry {
         .resource("google_compute_instance_group_manager", Described(google_group))
         .resource("local_file", LocalFile)
         .resource("tls_private_key", Described(tls_private_key))
+        .data_source("aws_iam_policy_document", Described(aws_iam_policy_document))
         .data_source("external", Described(external))
         .data_source("google_compute_instance_guest_attributes", Described(guest_attributes))
 }
@@ -102,8 +103,10 @@ fn aws_instance() -> BlockSchema {
 fn aws_autoscaling_group() -> BlockSchema {
     let group = block([
         ("id", Computed, String),
+        ("arn", Computed, String),
         ("name", OptionalComputed, String),
         ("vpc_zone_identifier", OptionalComputed, AttributeType::Set(Box::new(String))),
+        ("capacity_rebalance", Optional, Bool),
         ("min_size", Required, Number),
         ("max_size", Required, Number),
         ("desired_capacity", OptionalComputed, Number),
@@ -121,7 +124,30 @@ fn aws_autoscaling_group() -> BlockSchema {
         ("value", Required, String),
         ("propagate_at_launch", Required, Bool),
     ]);
-    with(group, [("launch_template", NestedBlock::Optional(template)), ("tag", NestedBlock::Set(tag))])
+    let hook = block([
+        ("name", Required, String),
+        ("lifecycle_transition", Required, String),
+        ("default_result", OptionalComputed, String),
+        ("heartbeat_timeout", Optional, Number),
+    ]);
+    // In releases after July 2026.
+    let triggers = block([("terminate_hook_abandon", Optional, String)]);
+    let policy = with(block([]), [("retention_triggers", NestedBlock::Optional(triggers))]);
+    with(
+        group,
+        [
+            ("initial_lifecycle_hook", NestedBlock::Set(hook)),
+            ("instance_lifecycle_policy", NestedBlock::Optional(policy)),
+            ("launch_template", NestedBlock::Optional(template)),
+            ("tag", NestedBlock::Set(tag)),
+        ],
+    )
+}
+
+fn aws_iam_policy_document() -> BlockSchema {
+    let texts = || AttributeType::Set(Box::new(String));
+    let statement = block([("actions", Optional, texts()), ("resources", Optional, texts())]);
+    with(block([("json", Computed, String)]), [("statement", NestedBlock::List(statement))])
 }
 
 fn google_compute_instance() -> BlockSchema {

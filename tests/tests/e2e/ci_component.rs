@@ -254,7 +254,7 @@ fn pipelines_of_the_guide_are_valid() {
 }
 
 /// Lays out the built providers as a mirror for `terraform init`. Returns the CLI configuration.
-fn install(mirror: &Path) -> PathBuf {
+pub(crate) fn install(mirror: &Path) -> PathBuf {
     let platform = format!("linux_{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" });
     for name in ["grit", "lab"] {
         let program = format!("terraform-provider-{name}");
@@ -269,7 +269,7 @@ fn install(mirror: &Path) -> PathBuf {
     settings
 }
 
-fn git(directory: &Path, arguments: &[&str]) {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) {
     let identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
     let status = Command::new("git").current_dir(directory).args(identity).args(arguments).status();
     assert!(status.unwrap().success(), "git {arguments:?}");
@@ -321,7 +321,7 @@ fn stat(pid: u32) -> Stat {
 }
 
 #[track_caller]
-fn succeeded(output: &Output) -> String {
+pub(crate) fn succeeded(output: &Output) -> String {
     let text = text_of(output);
     assert!(output.status.success(), "{text}");
     text
@@ -336,7 +336,7 @@ fn root() -> PathBuf {
 }
 
 /// The program that `cargo xtask test` installs below the target directory.
-fn gitlab_ci_local() -> PathBuf {
+pub(crate) fn gitlab_ci_local() -> PathBuf {
     let programs = terraform::built("grit-wrapper").unwrap();
     let path = programs.ancestors().nth(2).unwrap().join("gitlab-ci-local/node_modules/.bin/gitlab-ci-local");
     assert!(path.exists(), "{} is missing: run `cargo xtask test`, which installs it", path.display());

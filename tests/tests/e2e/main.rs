@@ -56,6 +56,7 @@ mod plugin_values;
 mod provider_block;
 mod quick_start;
 mod receipt;
+mod recycling;
 mod refresh;
 mod remote_state;
 mod reused_address;
