@@ -86,6 +86,10 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
     ),
     ("docs/functions/validate_managers.md", &[("validate_managers(", Test("provider/tests/docs.rs"))]),
     (
+        "docs/guides/autoscaling.md",
+        &[("install -m 755 grit-lifecycle-hook", Test("tests/tests/e2e/lifecycle_hook.rs"))],
+    ),
+    (
         "docs/guides/ci.md",
         &[
             ("stages: [deploy]", Test("tests/tests/e2e/ci_component.rs")),

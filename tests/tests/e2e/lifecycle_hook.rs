@@ -1,125 +1,31 @@
-//! The script of docs/guides/autoscaling.md with the real wrapper, the runner stand-in and jobs.
+//! The scripts of docs/guides/autoscaling.md with the real wrapper, the runner stand-in and jobs.
 //!
-//! Stand-ins: the metadata service of EC2 (tokens, items that do not exist before their event, errors and slow responses) and the `aws` CLI. Not
-//! shown here: that AWS holds an instance, its time limits, retention, and the end of an instance after a notice. The arguments were accepted
-//! by AWS CLI 1.45.
+//! The metadata services and the `aws` CLI are stand-ins. Not shown here: that a cloud holds an instance, its time limits, retention, and the end of
+//! an instance after a notice. AWS CLI 1.45 accepts the arguments.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use grit_testkit::program;
 use grit_tests::{
     debian::machine::{LIMIT, Machine},
-    lab::{
-        Lab,
-        event::What,
-        host::Host,
-        http::{self, Answer},
-        queue::Tally,
-    },
+    lab::{Lab, event::What, host::Host, queue::Tally},
     poll,
     rollout::PATIENCE,
     terraform::built,
 };
-use hyper::{Request, StatusCode, body::Incoming};
 use rustix::process::Signal;
-use tokio::net::TcpListener;
 
-use crate::{example::repository, systemd_stop::machine};
+use crate::{example::repository, metadata_service::Service, systemd_stop::machine};
 
+const GUIDE: &str = include_str!("../../../docs/guides/autoscaling.md");
 const SCRIPT: &str = "examples/hosts/lifecycle-hook/grit-lifecycle-hook";
+const GOOGLE: &str = "examples/hosts/graceful-shutdown/grit-graceful-shutdown";
 const NOTICE: &str = r#"{"action": "terminate", "time": "2026-11-27T12:02:00Z"}"#;
-
-/// What the metadata service reports.
-#[derive(Debug, Default)]
-struct Metadata {
-    target: Option<&'static str>,
-    notice: Option<&'static str>,
-    /// All requests fail: with an error if true, without a response if false.
-    outage: Option<bool>,
-    requests: usize,
-    tokens: usize,
-    /// Requests without a valid token.
-    refused: usize,
-}
-
-/// The metadata service, on loopback.
-struct Service {
-    state: Arc<Mutex<Metadata>>,
-    url: String,
-    _runtime: tokio::runtime::Runtime,
-}
-
-impl Service {
-    fn start() -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let state = Arc::new(Mutex::new(Metadata { target: Some("InService"), ..Metadata::default() }));
-        let shared = Arc::clone(&state);
-        runtime.spawn(http::serve(listener, move |request| respond(request, Arc::clone(&shared))));
-        Self { state, url, _runtime: runtime }
-    }
-
-    fn set(&self, change: impl FnOnce(&mut Metadata)) {
-        change(&mut self.state.lock().unwrap());
-    }
-
-    /// Waits until the script has sent this number of further requests.
-    fn wait_requests(&self, count: usize) {
-        let before = self.state.lock().unwrap().requests;
-        poll::until("the script reads the metadata", PATIENCE, || {
-            match self.state.lock().unwrap().requests {
-                now if now >= before + count => Ok(()),
-                now => Err(now),
-            }
-        });
-    }
-}
-
-async fn respond(request: Request<Incoming>, state: Arc<Mutex<Metadata>>) -> Answer {
-    let header =
-        |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let outage = {
-        let mut state = state.lock().unwrap();
-        state.requests += 1;
-        state.outage
-    };
-    match outage {
-        Some(true) => return http::empty(StatusCode::INTERNAL_SERVER_ERROR),
-        Some(false) => tokio::time::sleep(Duration::from_secs(600)).await,
-        None => {}
-    }
-    let mut state = state.lock().unwrap();
-    let path = request.uri().path();
-    if path == "/latest/api/token" {
-        if request.method() != "PUT" || header("X-aws-ec2-metadata-token-ttl-seconds").parse::<u32>().is_err()
-        {
-            return http::empty(StatusCode::BAD_REQUEST);
-        }
-        state.tokens += 1;
-        return http::text(StatusCode::OK, format!("token-{}", state.tokens));
-    }
-    // Each token is valid until the next one.
-    if header("X-aws-ec2-metadata-token") != format!("token-{}", state.tokens) {
-        state.refused += 1;
-        return http::empty(StatusCode::UNAUTHORIZED);
-    }
-    let item = match path.strip_prefix("/latest/meta-data/") {
-        Some("instance-id") => Some("i-07"),
-        Some("placement/region") => Some("eu-west-1"),
-        Some("spot/instance-action") => state.notice,
-        Some("autoscaling/target-lifecycle-state") => state.target,
-        _ => None,
-    };
-    item.map_or_else(|| http::empty(StatusCode::NOT_FOUND), |item| http::text(StatusCode::OK, item))
-}
 
 /// Writes the `aws` stand-in into a directory. Each user can write its calls.
 fn install_aws(tools: &Path, seen_by_script: &str) {
@@ -141,6 +47,10 @@ struct Hook {
 
 impl Hook {
     fn start(settings: &[(&str, &str)]) -> Self {
+        Self::run(SCRIPT, settings)
+    }
+
+    fn run(script: &str, settings: &[(&str, &str)]) -> Self {
         let lab = Lab::start().unwrap();
         let (_, host) = lab.cloud().create("m1", "19.2.0").unwrap();
         let service = Service::start();
@@ -150,7 +60,7 @@ impl Hook {
         std::os::unix::fs::symlink(built("grit-wrapper").unwrap(), tools.join("grit-wrapper")).unwrap();
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
         let script = Command::new("sh")
-            .arg(repository(SCRIPT))
+            .arg(repository(script))
             .env("PATH", path)
             .env("GRIT_WRAPPER_ADDRESS", host.wrapper_address())
             .env("METADATA_URL", &service.url)
@@ -202,14 +112,19 @@ impl Hook {
             .collect()
     }
 
-    /// Waits until the script has exited with 0. The runner must have exited, and the lifecycle action must be complete.
-    fn finish(mut self) -> Tally {
+    /// Waits until the script has exited with 0.
+    fn wait_exit(&mut self) {
         let start = Instant::now();
         while self.script.try_wait().unwrap().is_none() {
             assert!(start.elapsed() < PATIENCE, "the script still runs: {:?}", self.calls());
             std::thread::sleep(Duration::from_millis(50));
         }
         assert!(self.script.wait().unwrap().success());
+    }
+
+    /// Waits until the script has exited. The runner must have exited, and the lifecycle action must be complete.
+    fn finish(mut self) -> Tally {
+        self.wait_exit();
         assert_eq!(self.host.runner_pid(), None, "the instance would end with a runner");
         let calls = self.calls();
         let (last, heartbeats) = calls.split_last().unwrap();
@@ -324,6 +239,23 @@ fn spot_notice_shortens_drain_of_hook() {
     assert_eq!((tally.finished, tally.lost), (0, 1));
 }
 
+#[test]
+fn graceful_shutdown_of_compute_engine_starts_drain() {
+    let mut hook = Hook::run(GOOGLE, &[]);
+    let jobs = hook.hold_job();
+    for (target, outage) in [(None, None), (Some("UNSPECIFIED"), None), (Some("PENDING_STOP"), Some(true))] {
+        hook.service.set(|metadata| (metadata.target, metadata.outage) = (target, outage));
+        hook.service.wait_requests(2);
+        assert_eq!(hook.signals(), [""; 0], "{target:?}");
+    }
+    hook.service.set(|metadata| metadata.outage = None);
+    hook.wait_exit();
+    hook.wait_signals(&["SIGQUIT"]);
+    hook.lab.queue().release(&jobs);
+    let tally = hook.lab.queue().wait_all_ended(PATIENCE).unwrap();
+    assert_eq!((tally.finished, tally.lost), (1, 0));
+}
+
 /// The unit of the guide: its user can reach the wrapper of the package.
 #[test]
 fn unit_of_hook_drains_packaged_wrapper() {
@@ -348,27 +280,30 @@ fn unit_of_hook_drains_packaged_wrapper() {
     assert_eq!((tally.finished, tally.lost, machine.signals()), (1, 0, vec!["SIGQUIT".to_owned()]));
 }
 
-/// Installs script, unit and settings as the guide does. Returns the directory of the calls.
+/// Follows the guide, with the stand-ins. Returns the directory of the calls.
 fn install_unit(machine: &Machine, service: &Service) -> PathBuf {
-    let example = |name: &str| repository("examples/hosts/lifecycle-hook").join(name);
-    let programs = machine.system.path("/usr/local/bin");
-    program::copy(&example("grit-lifecycle-hook"), &programs.join("grit-lifecycle-hook")).unwrap();
+    let folder = machine.system.path("/root/hook");
+    fs::create_dir(&folder).unwrap();
+    for name in ["grit-lifecycle-hook", "grit-lifecycle-hook.service"] {
+        fs::copy(repository("examples/hosts/lifecycle-hook").join(name), folder.join(name)).unwrap();
+    }
     let tools = machine.system.path("/var/lib/aws");
     fs::create_dir(&tools).unwrap();
     machine.run(&["chmod", "1777", "/var/lib/aws"]);
     install_aws(&tools, "/var/lib/aws");
-    program::copy(&tools.join("aws"), &programs.join("aws")).unwrap();
-    let unit = "/etc/systemd/system/grit-lifecycle-hook.service";
-    fs::copy(example("grit-lifecycle-hook.service"), machine.system.path(unit)).unwrap();
+    program::copy(&tools.join("aws"), &machine.system.path("/usr/local/bin/aws")).unwrap();
+    // The stand-in writes its calls to a file.
     let settings = format!(
-        "AUTOSCALING_GROUP=runner-managers\nLIFECYCLE_HOOK=drain\nHEARTBEAT_SECONDS=1\nPOLL_SECONDS=1\nMETADATA_URL={}\n",
+        "[Service]\nReadWritePaths=/var/lib/aws\nEnvironment=HEARTBEAT_SECONDS=1 POLL_SECONDS=1 METADATA_URL={}\n",
         service.url
     );
-    fs::write(machine.system.path("/etc/default/grit-lifecycle-hook"), settings).unwrap();
-    // The stand-in writes its calls to a file.
-    let folder = machine.system.path(&format!("{unit}.d"));
-    fs::create_dir(&folder).unwrap();
-    fs::write(folder.join("test.conf"), "[Service]\nReadWritePaths=/var/lib/aws\n").unwrap();
+    let settings_of_test = machine.system.path("/etc/systemd/system/grit-lifecycle-hook.service.d");
+    fs::create_dir(&settings_of_test).unwrap();
+    fs::write(settings_of_test.join("test.conf"), settings).unwrap();
+
+    let block = GUIDE.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    fs::write(folder.join("block"), block).unwrap();
+    machine.run(&["sh", "-ec", "cd /root/hook && . ./block"]);
     machine.run(&["systemctl", "daemon-reload"]);
     tools
 }

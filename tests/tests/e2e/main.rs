@@ -38,6 +38,7 @@ mod layouts;
 mod lifecycle_hook;
 mod malformed_wrapper;
 mod many_managers;
+mod metadata_service;
 mod migration;
 mod modules;
 mod monitoring;
