@@ -75,6 +75,7 @@ mod systemd_socket;
 mod systemd_stop;
 mod systemd_upgrade;
 mod timeouts;
+mod token_rotation;
 mod two_directories;
 mod unreachable_hosts;
 mod upstream_wrapper;
