@@ -72,11 +72,11 @@ impl Words for StartWords<'_> {
                 Code::WrapperError,
                 "Runner has exited",
                 format!(
-                    "Runner manager {manager:?}: the runner was started once, and has exited again within {}. {}",
+                    "Runner manager {manager:?}: the runner was started once, and exited within {}. {}",
                     human(failure.waited),
                     reason_given(failure.last.as_ref())
                 ),
-                "The log of the runner on the host shows why it exited.",
+                "Check the log of the runner on the host for the reason of its exit.",
             ),
             NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         }

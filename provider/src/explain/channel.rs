@@ -40,7 +40,8 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
             format!("{connected}, but the SSH server forbids connections to {target}{text}."),
             format!(
                 "Allow the connection: check `AllowTcpForwarding local`, `DisableForwarding` and `PermitOpen` in sshd_config, and \
-                 `no-port-forwarding` and `permitopen` in the authorized_keys line of the key (with `restrict`, also `port-forwarding`).{}{}",
+                 `no-port-forwarding` and `permitopen` in the authorized_keys line of the key (`restrict` also needs \
+                 `port-forwarding`).{}{}",
                 without_forwarding(route),
                 of_root(route)
             ),

@@ -40,9 +40,9 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
              requested, so the runner may still accept jobs. {KEPT}"
         ),
         format!(
-            "Correct `{attribute}` in the configuration and apply this change, then destroy. If the resource or its key was removed from \
-             the configuration, add it again first. Only if the host no longer exists, run once (with `destroy` instead of `apply` if the \
-             command was a destroy):{}",
+            "Correct `{attribute}` in the configuration, apply this change, then destroy. If the configuration no longer contains the \
+             resource or its key, first restore it. Only if the host no longer exists, run the failed command (`apply` or `destroy`) \
+             once with this variable:{}",
             assume_terminated_line(key)
         ),
     )
@@ -109,8 +109,8 @@ fn exit_unseen(manager: &str, subject: Subject) -> Problem {
         Code::WrapperError,
         format!("Exit of the draining runner of {manager} was not reported"),
         format!(
-            "The host of runner manager {manager:?} was restarted while its runner was draining, so that the exit of the runner was not reported. The \
-             jobs that it was running may be lost. A runner that was started after it was drained, too, and {}.",
+            "The host of runner manager {manager:?} was restarted while its runner was draining, so the exit of this runner was not \
+             reported, and its jobs may be lost. The runner that started afterwards was also drained, and {}.",
             subject.consequence()
         ),
         "Check the jobs in GitLab.",
@@ -176,15 +176,16 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Problem {
         append(
             &mut happened,
             &format!(
-                "If the runner has not exited by then, its remaining jobs are ABORTED, which takes up to {limit} more, or longer if the runner has a longer `shutdown_timeout`."
+                "If the runner has not exited by then, its remaining jobs are ABORTED. This takes up to {limit} more, or longer if the \
+                 runner has a longer `shutdown_timeout`."
             ),
         );
     }
     if planned.unknown_instance {
         append(
             &mut happened,
-            "The new `instance_id` is unknown until the apply. If it does not change, the instance is kept, and the runner is \
-             drained only if this resource does not set `create_before_destroy = true`.",
+            "The new `instance_id` is unknown until the apply. If the apply keeps `instance_id`, the runner is drained unless \
+             `create_before_destroy = true` is set.",
         );
     }
     Problem::new(
@@ -224,8 +225,9 @@ pub(crate) fn stored_anyway(problem: Problem) -> Problem {
     let text = problem.text();
     Problem {
         happened: text,
-        next_step: "The drain resource is stored with this invalid value: if the create failed, Terraform could destroy an old instance before its \
-                    drain. Correct the value and apply again. Until then, this resource cannot drain its runner manager."
+        next_step: "The drain resource is stored with this invalid value, because after a failed create Terraform could destroy an old \
+                    instance before its drain. Correct the value and apply again. Until then, this resource cannot drain its runner \
+                    manager."
             .to_owned(),
         ..problem
     }

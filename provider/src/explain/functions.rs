@@ -14,11 +14,11 @@ pub(crate) fn invalid_argument(index: usize, problems: &Problems) -> FunctionErr
     Problem::new(Code::InvalidConfig, "Invalid argument", text, "").argument(index)
 }
 
-/// An attribute that is not part of the contract.
+/// An attribute that no runner manager has.
 pub(crate) fn unused_attribute(path: &AttributePath, known: &[&str]) -> Problem {
     let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
     invalid(format!(
-        "`{path}` is not part of the contract. Attributes of a runner manager: {}.",
+        "`{path}` is not an attribute of a runner manager. Its attributes: {}.",
         known.join(", ")
     ))
 }
@@ -34,7 +34,7 @@ pub(crate) fn not_a_module(path: &AttributePath, found: &str) -> Problem {
 
 /// A module without a name for its runner manager.
 pub(crate) fn no_instance_name(path: &AttributePath, attribute: &str) -> Problem {
-    invalid(format!("{}`{attribute}` is empty, so the runner manager has no key.", prefix(path)))
+    invalid(format!("{}`{attribute}` is empty: the runner manager would have no key.", prefix(path)))
 }
 
 /// A module whose wrapper is not enabled.

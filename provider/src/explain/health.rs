@@ -96,7 +96,7 @@ fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Opti
     let waited = human(waited);
     let (happened, next_step) = match (start, last.and_then(drained)) {
         (None, Some(drained)) => {
-            (format!("{drained}, and it was not started again within {waited}."), START_IF_STOPPED)
+            (format!("{drained}, and the runner was not started within {waited}."), START_IF_STOPPED)
         }
         (start, _) => (
             format!(
@@ -109,7 +109,8 @@ fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Opti
                      grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
                 }
                 Some(Start::Requested) => {
-                    "Terraform started the runner once (`start_if_stopped`). The log of the runner on the host shows why it exited."
+                    "Terraform started the runner once (`start_if_stopped`). Check the log of the runner on the host for the reason of \
+                     its exit."
                 }
                 Some(Start::NotSupported) => {
                     "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
@@ -123,16 +124,16 @@ fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Opti
 }
 
 /// The next step for a runner that a drain has stopped.
-const START_IF_STOPPED: &str = "The runner stays stopped until it is started. To use this runner manager again, for example for a rollback, \
-                                set `start_if_stopped = true` in the health check and apply. Remove the setting afterwards. Or run \
+const START_IF_STOPPED: &str = "A drained runner does not restart automatically. To use this runner manager, for example for a rollback, \
+                                set `start_if_stopped = true` in the health check, apply, and remove the setting. Alternatively, run \
                                 `grit-wrapper start` on the host and apply.";
 
 /// The next step for a host that will never start: its runner manager leaves the configuration. The text ends with the command.
 fn never_started(id: &str) -> String {
     format!(
-        "If the host will never start, remove its runner manager from the configuration (for a rollback, set the old version), and apply \
-         with a variable that treats its runner as terminated in this run. The variable has no effect while the runner manager is in the \
-         configuration. Do this only if the host is gone or never started: the jobs of a running runner are lost.{}",
+        "If the host will never start, remove its runner manager from the configuration (for a rollback, restore the old version). Then \
+         apply once with the variable that treats its runner as terminated; in CI, set the variable for this pipeline only. Do this only \
+         if no runner is running on the host: its jobs are lost.{}",
         assume_terminated_line(id)
     )
 }
@@ -164,13 +165,17 @@ pub(super) fn not_verifiable(manager: &str, wanted: &str) -> Problem {
     )
 }
 
-/// A sentence about all runner managers of a map, for the error of one of them.
-pub(crate) fn healthy_managers(healthy: &[&str], total: usize) -> String {
-    match healthy {
+/// Sentences about the other runner managers, for the error of one of them. `has_drains`: this run has drained a runner.
+pub(crate) fn other_managers(healthy: &[&str], total: usize, has_drains: bool) -> String {
+    let mut text = match healthy {
         _ if total < 2 => String::new(),
         [] => format!("None of the {total} runner managers is healthy."),
         some => format!("{} of {total} runner managers are healthy: {}.", some.len(), some.join(", ")),
+    };
+    if !has_drains {
+        append(&mut text, "No runner was drained in this run.");
     }
+    text
 }
 
 /// Several runner managers use the same autoscaling group.
@@ -179,12 +184,12 @@ pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Problem {
         Code::Refused,
         "Runner managers share an autoscaling group",
         format!(
-            "The runner managers {} use the same autoscaling group {group:?}. A runner manager removes instances that it did not create, with \
-             the jobs that are running on them.",
+            "The runner managers {} use the same autoscaling group {group:?} for their workers. A runner manager removes workers that it \
+             did not create, and aborts the jobs that are running on them.",
             managers.join(", ")
         ),
-        "Create an autoscaling group for each runner manager, and replace it together with the runner manager. If the instances are isolated \
-         in another way, set `allow_shared_worker_group = true` on each health check that has one of them.",
+        "Create an autoscaling group for each runner manager, and replace the group together with its runner manager. If the workers are \
+         isolated in another way, set `allow_shared_worker_group = true` in each health check that has one of these runner managers.",
     )
 }
 
@@ -221,8 +226,8 @@ pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> P
         Code::WrapperError,
         "Runner managers are not healthy",
         format!("Result of the last refresh:\n\n{}", lines.join("\n")),
-        "The apply repeats the health check for all runner managers. If an instance no longer exists but its grit_runner_drain is still in \
-         the state, the instance was destroyed without a drain.",
+        "The apply repeats the health check for all runner managers. If an instance no longer exists but the state still contains its \
+         grit_runner_drain, the instance was destroyed without a drain.",
     )
 }
 
@@ -249,13 +254,14 @@ pub(crate) fn missing_drains(missing: &[(String, String)]) -> Problem {
         Code::Notice,
         "Drain resources are missing from the state",
         format!(
-            "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the resource was destroyed, \
-             its runner was drained and no action is required. If it was removed from the state (`terraform state rm`, or a `removed` \
-             block with `destroy = false`), its runner is not drained, and its jobs are lost when its instance is destroyed.",
+            "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the drain resource was \
+             destroyed, its runner was drained and no action is required. If the drain resource was removed from the state (`terraform \
+             state rm`, or a `removed` block with `destroy = false`), its runner is not drained, and the jobs of this runner are lost \
+             when its instance is destroyed.",
             lines.join("\n")
         ),
-        "To drain such a runner, add the runner manager to the configuration again and apply, which creates a new grit_runner_drain, before you \
-         remove the runner manager.",
+        "To drain such a runner, first restore the runner manager in the configuration and apply: this creates a new grit_runner_drain. \
+         Then remove the runner manager.",
     )
 }
 
@@ -265,11 +271,12 @@ pub(crate) fn without_guard(keys: &[&str]) -> Problem {
         Code::Notice,
         "Runner managers without a drain resource",
         format!(
-            "`guards` has no entry for these runner managers: {}. Without a grit_runner_drain, the runner is not drained, and its jobs are \
+            "`guards` has no entry for these runner managers: {}. Without a grit_runner_drain, a runner is not drained, and its jobs are \
              lost when its instance is destroyed.",
             keys.join(", ")
         ),
-        "Add a grit_runner_drain for each of them, and its `id` to `guards` with the same key. If no runner needs a drain, remove `guards`.",
+        "Add a grit_runner_drain for each of these runner managers, and its `id` to `guards` with the same key. If no runner needs a \
+         drain, remove `guards`.",
     )
 }
 
@@ -282,16 +289,16 @@ pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
             let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
             let reasons =
                 if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-            format!("its level is `{level}`; `{wanted}` is required{reasons}")
+            format!("the level is `{level}`; `{wanted}` is required{reasons}")
         }
         Missing::Jobs { succeeded, wanted, .. } => {
-            format!("{succeeded} jobs have succeeded since its start; `min_jobs` is {wanted}")
+            format!("{succeeded} jobs have succeeded since the start of the runner; `min_jobs` is {wanted}")
         }
         Missing::Version { wanted, found: Some(found) } => {
-            format!("its version is {found}; `expected_version` is {wanted}")
+            format!("the version of the runner is {found}; `expected_version` is {wanted}")
         }
         Missing::Version { wanted, found: None } => {
-            format!("its version is unknown; `expected_version` is {wanted}")
+            format!("the version of the runner is unknown; `expected_version` is {wanted}")
         }
     }
 }
@@ -340,8 +347,9 @@ fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
     let next_step = match snapshot.report.status {
         RunnerStatus::Stopped if drained.is_some() => START_IF_STOPPED,
         RunnerStatus::InShutdown => {
-            "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager again, set \
-             `start_if_stopped = true` in the health check, and `timeouts` to more than the rest of its longest job. Or replace the instance."
+            "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager, set \
+             `start_if_stopped = true` in the health check, and `timeouts` longer than its longest job still needs. Alternatively, \
+             replace the instance."
         }
         RunnerStatus::Running | RunnerStatus::Stopped | RunnerStatus::Unknown(_) => {
             "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \

@@ -10,8 +10,8 @@ pub(crate) fn incomplete(instance: &str) -> Problem {
         Code::Notice,
         "Imported drain resource is incomplete",
         format!(
-            "The import of the grit_runner_drain for instance {instance:?} contains only `instance_id`. `runner_manager` and the other \
-             attributes are not part of the import: the apply adds them from the configuration, without a connection to the host."
+            "The import of the grit_runner_drain for instance {instance:?} contains only `instance_id`. The apply adds `runner_manager` \
+             and the other attributes from the configuration, without a connection to the host."
         ),
         "Apply the configuration before you replace or destroy the instance. Until then, destroying this drain resource fails.",
     )
@@ -21,7 +21,7 @@ pub(crate) fn without_instance() -> Problem {
     Problem::new(
         Code::InvalidConfig,
         "Import id is empty",
-        "A grit_runner_drain is imported by the identifier of its instance, which is empty.",
+        "A grit_runner_drain is imported by the `instance_id` of its instance, and this id is empty.",
         "Use the value of `instance_id` as the import id, or as `instance_id` in the identity of the `import` block.",
     )
 }
@@ -32,12 +32,12 @@ pub(crate) fn other_instance(instance: &str) -> Problem {
         Code::InvalidConfig,
         "Imported drain resource has another instance",
         format!(
-            "The grit_runner_drain was imported for instance {instance:?}, and `instance_id` in the configuration is different or not known \
-             yet. Terraform would replace the drain resource, and could not drain the old runner: `runner_manager` is missing from the \
-             import."
+            "The grit_runner_drain was imported for instance {instance:?}, and `instance_id` in the configuration is different or not \
+             known yet. Terraform would replace the drain resource, and could not drain the old runner, because an import does not \
+             contain `runner_manager`."
         ),
-        "Import the drain resource with the `instance_id` of the configuration. To replace the instance, apply the import alone first. If \
-         the drain resource is already in the state, remove it with `terraform state rm`, which drains nothing, and import it again.",
+        "Import the drain resource with the `instance_id` of the configuration. To replace the instance, apply the import alone first. \
+         If the drain resource is already in the state, first remove it with `terraform state rm` (this does not drain the runner).",
     )
 }
 
@@ -46,10 +46,10 @@ pub(crate) fn instance_not_known() -> Problem {
     Problem::new(
         Code::Refused,
         "Instance of the drain resource is not known yet",
-        "This grit_runner_drain has no instance: it was stored without `instance_id`. `instance_id` in the configuration becomes known only in the apply, so this plan may replace the instance. The old instance would be destroyed \
-         without a drain of its runner.",
-        "First apply the correction of `instance_id`, without a change that replaces the instance. If the old instance does not \
-         exist any more, remove the drain resource from the state with `terraform state rm`, which drains nothing, and apply again.",
+        "This grit_runner_drain has no `instance_id` in the state. `instance_id` in the configuration becomes known only in the apply, \
+         so this plan may replace the instance. The old instance would be destroyed without a drain of its runner.",
+        "First apply the correction of `instance_id`, without a change that replaces the instance. If the old instance no longer exists, \
+         remove the drain resource from the state with `terraform state rm` (this does not drain a runner), and apply again.",
     )
 }
 

@@ -60,11 +60,9 @@ pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform ap
 /// instance or of the drain resource.
 pub(super) fn host_is_gone(id: &str) -> String {
     format!(
-        "If the host no longer exists (for example because its instance was destroyed outside this configuration or with `-target`), or its \
-         runner has never started, run the same command with a variable that treats its runner as terminated in this run; replace `apply` by \
-         `destroy` if the command was a destroy. For hosts at whose address nothing responds, `on_unreachable = \"assume_terminated\"` does \
-         the same in every run: apply it before you remove the drain resource. Do this only if no runner is running on the host: its jobs \
-         are lost.{}",
+        "Only if no runner can be running on the host (the host no longer exists, or its runner has never started): run the failed \
+         command (`apply` or `destroy`) once with the variable that treats the runner as terminated. In CI, set the variable for this \
+         pipeline only. Jobs of a runner that is still running are lost.{}",
         assume_terminated_line(id)
     )
 }

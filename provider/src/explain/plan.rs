@@ -22,52 +22,53 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             Code::Refused,
             "Plan would drain a runner whose instance is kept",
             format!(
-                "The state already contains a grit_runner_drain for instance {instance:?}, and this plan creates another one for the same \
-                 instance. Destroying the old one would shut down the runner although its instance is kept. Possible causes: `-replace` of \
-                 the drain resource, a taint, a rename without a `moved` block, or an index of `count` that now belongs to another instance."
+                "The state already contains a grit_runner_drain for instance {instance:?}, and this plan creates another drain resource \
+                 for the same instance. Destroying the old drain resource would shut down the runner although its instance is kept. \
+                 Possible causes: `-replace` of the drain resource, a taint, a rename without a `moved` block, or an index of `count` \
+                 that now belongs to another instance."
             ),
             format!(
                 "After a rename (address, key, index or module): add a `moved` block from the old address to the new one. After a taint: \
-                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. `terraform destroy` plans the \
-                 configuration first: run it with the values of the last apply. If two drain resources have the same instance: remove one, \
-                 or correct its `instance_id`. To drain this runner on purpose, remove its drain resource together \
-                 with its instance, or run once with {PLAN_GUARD}=off."
+                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. A `terraform destroy` also makes \
+                 a plan: use the variable values of the last apply. If two drain resources have the same instance: remove one, or \
+                 correct its `instance_id`. To drain this runner on purpose, remove its drain resource together with its instance, or \
+                 run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::Shared => Problem::new(
             Code::Refused,
             "Plan would drain a runner whose instance is kept",
             format!(
-                "The state contains two grit_runner_drain for instance {instance:?}. This plan destroys one of them, which would shut \
-                 down the runner, and keeps the other one and the instance."
+                "The state contains two grit_runner_drain for instance {instance:?}. This plan destroys only one of them, and keeps the \
+                 instance. The destroy would shut down the runner."
             ),
             format!(
-                "Run `terraform state rm` on the wrong drain resource: this removes it from the state without a drain. If the resource is \
-                 still in the configuration, correct its `instance_id`; the next apply creates it again. `terraform destroy` plans the \
-                 configuration first: run it with the values of the last apply. To drain this runner on purpose, run once with \
-                 {PLAN_GUARD}=off."
+                "Run `terraform state rm` on the wrong drain resource (this does not drain the runner). If the configuration still \
+                 contains this resource, correct its `instance_id`; the next apply creates it. A `terraform destroy` also makes a plan: \
+                 use the variable values of the last apply. To drain this runner on purpose, run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::SameAddress => Problem::new(
             Code::Refused,
             "Plan would drain the runner of another instance",
             format!(
-                "This plan destroys the grit_runner_drain of one instance, and keeps that of another instance with the same address; one of the \
-                 two is {instance:?}. The destroy would shut down the runner of the instance that is kept."
+                "Two grit_runner_drain, one of them of instance {instance:?}, have the same address. This plan destroys one and keeps \
+                 the other. The destroy would shut down the runner of the instance that is kept."
             ),
             format!(
-                "If the instance of the destroyed drain resource does not exist any more: run `terraform state rm` on this drain resource, which \
-                 drains nothing. If both instances exist, correct the addresses. To drain this runner on purpose, run once with {PLAN_GUARD}=off."
+                "If the instance of the destroyed drain resource no longer exists, run `terraform state rm` on this drain resource (this \
+                 does not drain a runner). If both instances exist, correct the addresses. To drain this runner on purpose, run once \
+                 with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::Twice => Problem::new(
             Code::Refused,
             "Two drain resources for one instance",
             format!(
-                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying either one would shut down the runner of \
-                 the other one."
+                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying one of them would shut down the runner, \
+                 although the other one is kept."
             ),
-            "Remove one, or set `instance_id` of each to a different instance.",
+            "Remove one drain resource, or set a different `instance_id` in each.",
         ),
     }
 }
@@ -78,15 +79,15 @@ fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
         Code::Refused,
         "Two drain resources with one runner manager",
         format!(
-            "The grit_runner_drain of instance {instance:?} and that of instance {other:?} have the same host and wrapper address in \
-             `runner_manager`. A destroy would drain the runner of one instance, and count its exit for both: Terraform would then \
-             destroy the other instance while its runner may still run jobs."
+            "The grit_runner_drain of instances {instance:?} and {other:?} have the same host and wrapper address in `runner_manager`. A \
+             destroy would drain the runner of one instance, and accept this exit for both instances. Terraform would then destroy the \
+             other instance although its runner may still run jobs."
         ),
         format!(
-            "Correct `runner_manager` of the wrong drain resource: often it has the key or the index of another instance. If this plan \
-             destroys the drain resources, apply the correction first. If one of the instances does not exist any more, run \
-             `terraform state rm` on its drain resource, which drains nothing, or destroy it with {}=<instance_id>. To skip this \
-             check, run once with {PLAN_GUARD}=off.",
+            "Correct `runner_manager` of the wrong drain resource: often it uses the key or the index of another instance. If this plan \
+             destroys the drain resources, apply the correction first. If one of the instances no longer exists, run `terraform state \
+             rm` on its drain resource (this does not drain a runner), or destroy it with {}=<instance_id>. To skip this check, run once \
+             with {PLAN_GUARD}=off.",
             assumed::VARIABLE
         ),
     )
@@ -99,14 +100,14 @@ pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy)
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
-            "The grit_runner_drain of instance {instance:?} and that of instance {other:?} have the same host and wrapper address \
-             ({address}). This run drains that runner for instance {other:?}: its exit is no evidence that the runner of instance \
-             {instance:?} has exited. No shutdown was requested for instance {instance:?}, and it was kept."
+            "The grit_runner_drain of instances {instance:?} and {other:?} have the same host and wrapper address ({address}). This run \
+             drains the runner at this address for instance {other:?}. The exit of this runner is not evidence that the runner of \
+             instance {instance:?} has exited. No shutdown was requested for instance {instance:?}, and the instance was kept."
         ),
         format!(
-            "Do not only repeat the command: it would find the exited runner, and succeed. First drain the runner of instance \
-             {instance:?} with `grit-wrapper drain --wait` on its host, or correct the address in `runner_manager` and apply. Only if \
-             instance {instance:?} does not exist any more, set {}={instance}.",
+            "Do not repeat the command yet: it would destroy instance {instance:?} although its runner may still run. First drain this \
+             runner with `grit-wrapper drain --wait` on its host, or correct the address in `runner_manager` and apply. Only if instance \
+             {instance:?} no longer exists, set {}={instance}.",
             assumed::VARIABLE
         ),
     )

@@ -50,7 +50,8 @@ fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
     if jobs.iter().any(|(_, fate)| matches!(fate, Fate::HasLog)) {
         append(
             &mut next_step,
-            "Look at the log of each job that has one: if it does not grow, cancel and retry the job. It may also run in another runner process of the same host.",
+            "Check the jobs that have a log: another runner process of the same host may run them. If the log of a job does not grow, \
+             cancel and retry the job.",
         );
     }
     if jobs.iter().any(|(_, fate)| matches!(fate, Fate::NotRetried { .. })) {
@@ -102,7 +103,7 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
         NoReceipt::Upstream => (
             Code::WrapperError,
             "the host runs upstream's `gitlab-runner wrapper`, which does not report where its runner is registered".to_owned(),
-            "Use grit-wrapper on the host, or check the running jobs of the runner manager in GitLab.",
+            "Run grit-wrapper on the host, or check the running jobs of the runner manager in GitLab.",
         ),
         NoReceipt::NotRegistered => (
             Code::WrapperError,
@@ -114,9 +115,9 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
         NoReceipt::OtherInstance { url, instance } => (
             Code::InvalidConfig,
             format!(
-                "its host reports that the runner is registered at {url:?}, and the provider sends the token only to {instance} (`gitlab.url`)"
+                "the runner is registered at {url:?}, but the provider sends the token only to {instance} (`gitlab.url`)"
             ),
-            "If this is your GitLab instance, set `gitlab.url`. Runners of several instances need a provider block for each.",
+            "If this is your GitLab instance, set `gitlab.url`. Use a separate provider block for the runners of each GitLab instance.",
         ),
         NoReceipt::NoId { sections } => (
             Code::WrapperError,
@@ -128,7 +129,7 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
         ),
         NoReceipt::NoSystemId => (
             Code::WrapperError,
-            "the wrapper cannot read `.runner_system_id` beside the configuration of the runner".to_owned(),
+            "the wrapper cannot read `.runner_system_id` in the directory of the runner's configuration".to_owned(),
             "Let the user of the wrapper read this file.",
         ),
         NoReceipt::Failed { instance, error } => (
@@ -137,7 +138,7 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
                 error if error.is_refusal() => Code::Refused,
                 _ => Code::ConnectFailed,
             },
-            format!("GitLab at {instance} was asked for the running jobs, and {error}"),
+            format!("GitLab at {instance} did not return the running jobs: {error}"),
             "Check the running jobs of the runner manager in GitLab, and `gitlab` in the provider block. The token needs the scope `read_api`, and its \
              user must own the runner or be an administrator.",
         ),

@@ -13,13 +13,13 @@ pub(crate) fn manager_is_kept(name: &str, by: Keeper) -> Problem {
     };
     Problem::new(
         Code::Refused,
-        "Plan would shut down a runner manager that it keeps",
+        "Plan would shut down a runner manager of this configuration",
         format!(
-            "Runner manager {name:?} is in `runner_managers` of a grit_runner_shutdown, and also in a {keeper} of this configuration. The \
-             apply would shut down a runner that this deployment version uses."
+            "A grit_runner_shutdown and a {keeper} of this configuration contain the same runner manager {name:?}. The apply would shut \
+             down a runner that this deployment version uses."
         ),
-        "Remove the runner manager from the grit_runner_shutdown: its map contains only managers of the other deployment version. Check the \
-         directory or the state from which the map was read.",
+        "Remove the runner manager from `runner_managers` of the grit_runner_shutdown: this map must contain only managers of the other \
+         deployment version. Check the directory or the state from which the map was read.",
     )
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn old_ending_drains(keys: &[&str]) -> Problem {
         Code::Refused,
         "Plan with `start_drains` needs a refresh",
         format!(
-            "An earlier apply ended before this health check was updated, and left in the state which drains it would have started: {}. Without a \
-             refresh, this plan cannot replace that list, and its apply could start the drain of a runner manager that this plan keeps.",
+            "A previous apply ended before the update of this health check. The state still lists drains of that apply: {}. Without a \
+             refresh, this plan cannot replace the list, and its apply could start the drain of a runner manager that this plan keeps.",
             keys.join(", ")
         ),
         "Run the command once without `-refresh=false`, or with `start_drains = false`.",

@@ -73,7 +73,7 @@ pub(crate) fn unused_attributes(paths: &[AttributePath]) -> Problem {
         Code::Notice,
         "Attributes of runner managers are not used",
         format!(
-            "These attributes are not part of the contract, and nothing reads them:\n\n{}",
+            "These are not attributes of a runner manager, and the provider does not read them:\n\n{}",
             lines.join("\n")
         ),
         "Check their names. If they are correct, ignore this warning.",
@@ -85,7 +85,7 @@ pub(crate) fn same_manager(path: AttributePath, other: &AttributePath, what: &st
     invalid(
         "Runner manager has two keys",
         format!(
-            "`{path}` and `{other}` have the same {what}: each runner manager must be in the map only once."
+            "`{path}` and `{other}` have the same {what}. The map must contain each runner manager only once."
         ),
     )
     .at(path)
@@ -105,7 +105,7 @@ pub(crate) fn not_exactly_one(set: &[&str], choices: &[&str]) -> Problem {
 pub(crate) fn only_with(path: AttributePath, other: &str) -> Problem {
     invalid(
         "Attribute has no effect",
-        format!("`{path}` is set without `{other}`. Remove it, or set `{other}`."),
+        format!("`{path}` has an effect only with `{other}`. Remove `{path}`, or set `{other}`."),
     )
     .at(path)
 }
@@ -115,7 +115,8 @@ pub(crate) fn without_private_key(path: AttributePath) -> Problem {
     invalid(
         "Attribute has no effect",
         format!(
-            "`{path}` is set, but neither `private_key` nor `private_key_path` is set beside it. Remove it, or set one of them."
+            "`{path}` is set, but neither `private_key` nor `private_key_path` is set in the same object. Remove `{path}`, or set one of \
+             these attributes."
         ),
     )
     .at(path)

@@ -133,7 +133,7 @@ impl RunnerHealth {
             })
             .await
         };
-        failures(&planned, &outcomes).or(())?;
+        failures(&planned, &outcomes, self.context.run.has_drains()).or(())?;
         let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
         let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
@@ -156,10 +156,14 @@ fn warn_of_missing_guards(planned: &HealthState) {
 }
 
 /// One error for each runner manager that is not healthy.
-fn failures(planned: &HealthState, outcomes: &Outcomes<Result<Healthy, Failure<NotHealthy>>>) -> Problems {
+fn failures(
+    planned: &HealthState,
+    outcomes: &Outcomes<Result<Healthy, Failure<NotHealthy>>>,
+    has_drains: bool,
+) -> Problems {
     let healthy: Vec<_> =
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
-    let others = &health::healthy_managers(&healthy, outcomes.len());
+    let others = &health::other_managers(&healthy, outcomes.len(), has_drains);
     let failed = outcomes.iter().filter_map(|(key, outcome)| Some((key, outcome.as_ref().err()?)));
     let explained = failed.map(|(manager, failure)| {
         explain::failure(&HealthWords { manager, others, id: &planned.identifier(manager) }, failure)

@@ -199,6 +199,11 @@ impl Run {
         DrainUnderWay { run: self.clone(), manager: manager.clone(), keeps_counted: false }
     }
 
+    /// Whether this process drains a runner manager, or has requested its drain.
+    pub(crate) fn has_drains(&self) -> bool {
+        !self.ledger().under_way.is_empty()
+    }
+
     pub(crate) fn is_draining(&self, manager: &WrapperIdentity) -> bool {
         self.ledger().under_way.contains_key(manager)
     }

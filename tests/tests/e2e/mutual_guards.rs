@@ -60,7 +60,7 @@ fn exactly_one_is_refused(arguments: &[&str]) {
     assert_eq!(errors[0].0, "Too few healthy peers to drain");
     // The other one is draining, or has exited.
     let detail = errors[0].1;
-    assert!(detail.contains("this apply drains it as well"), "{detail}");
+    assert!(detail.contains("this apply also drains it"), "{detail}");
     assert_eq!(drained(&lab, &names), 1);
 }
 

@@ -135,6 +135,6 @@ fn managers_of_one_address_differ_by_the_values_in_their_command() {
         [plan(&["ssh", "{{host}}"]), plan_with(json!({ "ssh_command": fixed, "username": "deploy" }))]
     {
         let refused = refused.failed();
-        assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager that it keeps");
+        assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager of this configuration");
     }
 }

@@ -343,7 +343,7 @@ fn directory_cannot_retire_itself() {
     let errors = refused.errors();
     assert!(!errors.is_empty());
     for (title, detail) in errors {
-        assert_eq!(title, "Plan would shut down a runner manager that it keeps");
+        assert_eq!(title, "Plan would shut down a runner manager of this configuration");
         assert!(detail.contains("-v2\""), "{detail}");
     }
 }

@@ -152,14 +152,14 @@ impl Words for DrainWords<'_> {
                 "Another runner process was reported during the drain",
                 sentences(&[
                     &format!(
-                        "Runner manager {manager:?}: the wrapper no longer reports the runner process that was draining (PID {pid}), and has not \
-                         reported its exit. The wrapper lost its state file, or another wrapper answers at this address. That process may still \
-                         be running, with jobs."
+                        "Runner manager {manager:?}: the wrapper no longer reports the runner process that was draining (PID {pid}), and \
+                         has not reported its exit. The wrapper lost its state file, or another wrapper responds at this address. \
+                         Process {pid} may still be running jobs."
                     ),
                     subject.kept(),
                 ]),
                 format!(
-                    "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {}, which also drains the runner that is running now.",
+                    "On the host, wait until process {pid} has exited (`ps -p {pid}`). Then {}: this also drains the current runner.",
                     subject.again()
                 ),
             ),
@@ -168,7 +168,7 @@ impl Words for DrainWords<'_> {
                 if failure.requested == Requested::Perhaps {
                     append(
                         &mut explained.happened,
-                        "An earlier request for its shutdown got no response, so the runner may be draining.",
+                        "A previous shutdown request received no response, so the runner may be draining.",
                     );
                 }
                 explained.at(AttributePath::new("guard"))
@@ -192,7 +192,7 @@ fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str
         Requested::No => match error.reachability() {
             Reachability::Answered | Reachability::Refused => "No shutdown was requested.",
             Reachability::Absent | Reachability::Unknown => {
-                "No shutdown was requested. Jobs may still be running there."
+                "No shutdown was requested. Jobs may still be running on the host."
             }
         },
     }

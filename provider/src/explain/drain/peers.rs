@@ -29,8 +29,8 @@ pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject
 fn unfit_words(unfit: &PeerProblem) -> String {
     match unfit {
         PeerProblem::Itself => "it is the runner manager to drain".to_owned(),
-        PeerProblem::Duplicate => "it is the same runner manager as that of another key".to_owned(),
-        PeerProblem::DrainedHere => "this apply drains it as well".to_owned(),
+        PeerProblem::Duplicate => "another key has the same runner manager".to_owned(),
+        PeerProblem::DrainedHere => "this apply also drains it".to_owned(),
         PeerProblem::AskedToDrain(id) => format!("its drain was requested by {id:?}"),
         PeerProblem::Status(status) => format!("status `{status}`"),
         PeerProblem::Unreached(error) => cause(error),

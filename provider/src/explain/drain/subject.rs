@@ -67,9 +67,9 @@ impl Subject {
         let timeout = self.timeout();
         match self {
             Self::Drain => format!(
-                "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs, run `grit-wrapper drain --force --wait` on the host \
-                 before that. For longer drains, raise `{timeout}` and apply while the runner manager is in the configuration; later, its \
-                 timeout cannot be changed, and only repeating the command helps."
+                "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs first, run `grit-wrapper drain --force --wait` on the \
+                 host, with `--address` if `wrapper_address` is set. For longer drains, raise `{timeout}` and apply while the \
+                 configuration contains the runner manager. Without it, the timeout cannot change: repeat the command."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
@@ -85,9 +85,9 @@ impl Subject {
     pub(super) fn healthy_peers(self) -> &'static str {
         match self {
             Self::Drain => {
-                "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can also \
-                 lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run `grit-wrapper drain \
-                 --wait` on the host, which ignores the guard, then run the same command again."
+                "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can \
+                 also lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run \
+                 `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same command again."
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
@@ -99,8 +99,8 @@ impl Subject {
         match self {
             Self::Drain => phrases::host_is_gone(id),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
-                "Only if no runner is running on the host (it no longer exists, or its runner has never started): remove the manager from \
-                 `runner_managers`, or treat its runner as terminated in this run:{}",
+                "Only if no runner is running on the host (the host no longer exists, or its runner has never started): remove the \
+                 manager from `runner_managers`, or run once with the variable that treats its runner as terminated:{}",
                 phrases::assume_terminated_line(id)
             ),
         }
@@ -108,7 +108,7 @@ impl Subject {
 }
 
 pub(super) const KEPT: &str =
-    "The drain resource stays in the state, and Terraform does not destroy the instance that it refers to.";
+    "The drain resource stays in the state, and Terraform does not destroy its instance.";
 
 /// The setting by which an unreachable host counts as terminated.
 pub(super) fn named(setting: OnUnreachable) -> String {

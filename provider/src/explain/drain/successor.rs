@@ -11,7 +11,7 @@ pub(crate) fn superseded(manager: &str, instance: &str) -> Problem {
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
-            "This drain was replaced in the same apply although its instance {instance:?} was not, so the runner was not drained."
+            "This drain resource was replaced in this apply, but its instance {instance:?} was not. The runner was not drained."
         ),
         "Use an `instance_id` that is known at plan time and changes only with the instance.",
     )
@@ -23,12 +23,13 @@ pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Problem {
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
-            "This drain was replaced in the same apply by one with the same `instance_id` {instance:?} and another address. If the instance was \
-             replaced, too, Terraform would destroy it next, so this destroy fails and the old instance stays."
+            "This apply replaced this drain resource by another one with the same `instance_id` {instance:?} and a different address. If \
+             the instance was replaced as well, Terraform would now destroy it without a drain. Therefore this destroy fails, and the \
+             old instance is kept."
         ),
-        "If the instance was replaced: set an `instance_id` that is different for each instance, and drain the old runner with \
-         `grit-wrapper drain --wait` on its host. In both cases: remove the drain resource from the state with `terraform state rm`, and \
-         apply again. This creates it without a drain.",
+        "If only the address changed: remove the drain resource from the state with `terraform state rm` (this does not drain the \
+         runner), and apply again. If the instance was replaced: first set an `instance_id` that is different for each instance, and \
+         drain the old runner with `grit-wrapper drain --wait` on its host.",
     )
 }
 
@@ -39,11 +40,11 @@ pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, othe
         format!("Runner manager {manager} was not drained"),
         format!(
             "The address {address} of instance {instance:?} now belongs to instance {other:?}, whose drain resource was created in this \
-             apply: a connection would shut down the runner of that instance. No shutdown was requested."
+             apply. A shutdown request to this address would drain the runner of instance {other:?}, so none was sent."
         ),
         format!(
-            "If instance {instance:?} does not exist any more: run `terraform state rm` on the drain resource, which drains nothing, and apply \
-             again, which creates it again. If the instance exists, first drain its runner with `grit-wrapper drain --wait` on its host."
+            "If instance {instance:?} still exists, first drain its runner with `grit-wrapper drain --wait` on its host. Then run \
+             `terraform state rm` on the drain resource (this does not drain a runner), and apply again."
         ),
     )
 }

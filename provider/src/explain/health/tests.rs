@@ -45,7 +45,7 @@ fn failed_health_wait_errors_match_snapshot() {
     failing.report.failure_reason = "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
     let interrupted =
         |requested| failed(minutes(3), requested, seen(RunnerStatus::Stopped), Reason::Interrupted);
-    let others = "1 of 2 runner managers are healthy: m1.";
+    let others = &other_managers(&["m1"], 2, false);
     insta::assert_snapshot!(all(vec![
         not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
         not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), "", "i-2"),

@@ -31,7 +31,7 @@ fn shutdown(managers: &Json) -> Json {
     json!({ "old": { "runner_managers": managers } })
 }
 
-const TITLE: &str = "Plan would shut down a runner manager that it keeps";
+const TITLE: &str = "Plan would shut down a runner manager of this configuration";
 
 /// Plans several times, because Terraform plans the resources in any order. Returns how many plans only warned.
 #[track_caller]
@@ -99,7 +99,7 @@ fn manager_of_a_stored_drain_is_refused() {
     for _ in 0..grit_testkit::rounds(4, 60) {
         for arguments in [&["plan", "-json"][..], &["plan", "-json", "-refresh=false"]] {
             let refused = workspace.run(arguments).unwrap().failed();
-            assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager that it keeps");
+            assert_eq!(refused.errors()[0].0, "Plan would shut down a runner manager of this configuration");
         }
     }
 }
@@ -171,7 +171,7 @@ resource "grit_runner_shutdown" "old" {
     let refused = workspace.apply().unwrap().failed();
     let errors = refused.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Plan would shut down a runner manager that it keeps");
+    assert_eq!(errors[0].0, "Plan would shut down a runner manager of this configuration");
     assert_eq!(workspace.state().unwrap().at("grit_runner_shutdown.old").len(), 0);
 }
 
