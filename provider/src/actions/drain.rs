@@ -44,8 +44,8 @@ object! {
     pub struct DrainConfig {
         runner_managers: RunnerManagers = managers_attribute => "to drain", check_managers;
         wait: Value<bool> = boolean => format!(
-            "Wait until the runners have exited. `false`: end when each shutdown is in progress; invoke the action again \
-             with `true` to wait for the same drains. Default `{WAIT}`."
+            "Wait until the runners have exited. `false`: end when each shutdown is in progress. To wait for the same drains later, \
+             invoke the action with `true`. Default `{WAIT}`."
         );
         timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.", check_object;
         ..options: DrainOptions;
@@ -116,8 +116,7 @@ impl Block for Drain {
         describe(
             "mode",
             &format!(
-                "Kind of shutdown: {}. `forceful` aborts the running jobs. It also makes a graceful drain that is in progress \
-                 forceful.",
+                "Kind of shutdown: {}. `forceful` aborts the running jobs. A graceful drain that is in progress becomes forceful.",
                 Mode::choices()
             ),
         );
@@ -128,8 +127,8 @@ impl Block for Drain {
         );
         object_schema(
             0,
-            "Shuts the runners of a map of runner managers down, and waits until their processes have exited. Instances and \
-             `grit_runner_drain` resources stay as they are.",
+            "Shuts down the runners of a map of runner managers, and waits until their processes have exited. Instances and \
+             `grit_runner_drain` resources do not change.",
             attributes,
         )
     }

@@ -45,37 +45,38 @@ object! {
         pub(crate) mode: Value<String> = text =>
             format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()), check_member::<Mode>;
         pub(crate) on_timeout: Value<String> = text => format!(
-            "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits \
-             at most `{}` more, in addition to the timeout, or longer if the runner has a longer `shutdown_timeout`.",
+            "Action when the runner has not exited in time: {}. `force` aborts the remaining jobs, and waits up to `{}` after the \
+             timeout; longer if the runner has a longer `shutdown_timeout`.",
             OnTimeout::choices(),
             human(FORCE_LIMIT)
         ), check_member::<OnTimeout>;
         #[serde(default)]
         pub(crate) on_unreachable: Value<String> = text => format!(
-            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats a host as terminated if \
-             nothing responds at its address: jobs that are still running there are lost. It needs a direct connection, without jump host and \
-             command. `GRIT_ASSUME_TERMINATED` names an instance for one run, with any connection.",
+            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats a host as terminated \
+             if nothing responds at its address: jobs that are still running on this host are lost. `assume_terminated` requires a \
+             direct connection, without jump host and command. For one run and with any connection, set the variable \
+             `GRIT_ASSUME_TERMINATED` instead.",
             OnUnreachable::choices()
         ), check_member::<OnUnreachable>;
         pub(crate) on_lost_jobs: Value<String> = text => format!(
-            "Action when GitLab still lists running jobs of the runner manager after its runner has exited: {}. `retry` cancels each such job \
-             that has no log, and retries it. It needs the `gitlab` object of the provider block with a token that has the scope `api` and the \
-             role Developer in the projects of the jobs.",
+            "Action when GitLab still lists running jobs of the runner manager after its runner has exited: {}. `retry` cancels and \
+             retries each such job that has no log. `retry` requires a token in `gitlab` of the provider block, with the scope `api` and \
+             the role Developer in the projects of the jobs.",
             OnLostJobs::choices()
         ), check_member::<OnLostJobs>;
         #[serde(default)]
         pub(crate) guard: Value<GuardArgs> = object(GuardArgs::attributes()) =>
             "Refuse to drain while too few other runner managers are healthy.", check_object;
         pub(crate) shutdown_callback: Value<CallbackArgs> = object(CallbackArgs::attributes()) =>
-            "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends it also when another client \
-             started the shutdown, or when the runner had already exited. Upstream's wrapper accepts a callback only with the first \
-             shutdown request; otherwise a warning reports this.", check_object;
+            "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends the request even if another \
+             client started the shutdown, or if the runner had already exited. Upstream's wrapper accepts a callback only with the first \
+             shutdown request; otherwise, a warning reports that the callback will not be sent.", check_object;
         pub(crate) reason: Value<String> = text => format!(
-            "Reason of the drain, at most {MAX_REASON} characters. It is shown in Terraform's log and in the status of the wrapper."
+            "Reason of the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
         ), check_reason;
         pub(crate) retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => format!(
             "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
-             timeout. The check of a peer takes at most `{}`, with {PEER_ATTEMPTS} attempts by default.",
+             timeout. The check of a peer has a timeout of `{}`, and {PEER_ATTEMPTS} attempts by default.",
             human(PEER_LIMIT)
         ), check_object;
     }

@@ -20,15 +20,15 @@ object! {
     /// Has no `Debug`, because it contains a token.
     pub(super) struct GitlabArgs {
         url: Value<String> = text => format!(
-            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only: for a runner \
-             that its host reports to be registered at another one, a warning says that there is no receipt."
+            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only. If a \
+             runner is registered at another instance, a warning reports that there is no receipt."
         ), check_valid(is_url, values::gitlab_url);
         token: Value<String> = secret =>
-            "Personal, group or project access token of an owner of the runners or of an administrator, with the scope `read_api`; with \
-             `on_lost_jobs = \"retry\"` with the scope `api`. Environment: `GRIT_GITLAB_TOKEN`.",
+            "Personal, group or project access token of an owner of the runners or of an administrator. Required scope: `read_api`, or \
+             `api` for `on_lost_jobs = \"retry\"`. Environment: `GRIT_GITLAB_TOKEN`.",
             check_valid(is_token, values::gitlab_token);
         ca_certificate: Value<String> = text =>
-            "Certificates of authorities in PEM format that are trusted besides those of the machine.",
+            "Certificates of additional trusted authorities, in PEM format. The authorities of the machine are always trusted.",
             check_valid(is_certificates, values::certificate);
     }
 }

@@ -19,8 +19,8 @@ object! {
     /// `guard = { peers, min_healthy }`.
     pub(crate) struct GuardArgs {
         pub(crate) peers: RunnerManagers = required_managers =>
-            "Other runner managers, by key. The runner manager to drain does not count, and two keys of one runner manager count \
-             once.", check_managers;
+            "Other runner managers, by key. The runner manager to drain is not a peer, and two keys of one runner manager count as one \
+             peer.", check_managers;
         pub(crate) min_healthy: Value<Number> = number => format!(
             "Minimum number of healthy peers. Default {MIN_HEALTHY}. It must not exceed the number of peers. A peer counts as healthy \
              when its wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require \

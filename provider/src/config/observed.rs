@@ -28,7 +28,8 @@ object! {
             "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.";
         #[serde(default)]
         pub(crate) job_router: Value<String> = computed_text =>
-            "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use it.";
+            "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use the job \
+             router.";
         #[serde(default)]
         pub(crate) worker_groups: Value<Vec<Value<String>>> = computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
             "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.";

@@ -21,17 +21,18 @@ object! {
     /// Has no `Debug`, because it contains secrets.
     pub struct ProviderArgs {
         ssh: Value<SshArgs> = object(SshArgs::attributes()) =>
-            "Connection settings for the runner managers. **A value in this object overrides the value of a runner manager**, \
-             and so does an environment variable, which is used for values that this object does not set.", check_object;
+            "Connection settings for the runner managers. **Precedence: this object, then the environment variable, then the runner \
+             manager.**", check_object;
         gitlab: Value<GitlabArgs> = object(GitlabArgs::attributes()) =>
-            "GitLab, which is asked for the running jobs of each drained runner manager after its runner has exited. Without a token, it is not asked.",
+            "Access to GitLab. After the runner of a drained runner manager has exited, the provider requests the running jobs of this \
+             manager from GitLab. Without a token, it sends no request.",
             check_object;
         retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.", check_object;
         max_parallel: Value<Number> = number => format!(
-            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has \
-             the same effect as {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} of them go to one server. It does not limit how many runner managers a \
-             resource waits for: a resource waits for all its managers in parallel."
+            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has the same \
+             effect as {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} connections to one server are established at the same time. A \
+             resource always waits for all its runner managers in parallel."
         ), check_whole(1..=10_000);
     }
 }

@@ -30,7 +30,7 @@ object! {
              A rejected login or host key is never retried."
         ), check_whole(1..=1_000_000);
         min_delay: Value<String> = text => format!(
-            "Delay after the first failed attempt; it doubles after each further attempt. Default `{}ms`; minimum `100ms`.",
+            "Delay after the first failed attempt. Each further attempt doubles the delay. Default `{}ms`; minimum `100ms`.",
             MIN_DELAY.as_millis()
         ), check_at_least(SHORTEST_DELAY);
         max_delay: Value<String> = text => format!(

@@ -35,8 +35,8 @@ object! {
         username: Value<String> = text =>
             "SSH user; takes precedence over `username` of a runner manager. Environment: `GRIT_SSH_USERNAME`.";
         agent: Value<AgentArgs> = object(AgentArgs::attributes()) =>
-            "Use a key from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`. If a private key is set too, the provider tries the private \
-             key first.", check_object;
+            "Use a key from ssh-agent; `{}` uses the agent at `SSH_AUTH_SOCK`. If a private key is also set, the provider tries it \
+             first.", check_object;
         known_hosts: Value<String> = text =>
             "Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.", check_known_hosts;
         known_hosts_path: Value<String> = text =>
@@ -48,8 +48,8 @@ object! {
         host_ca: Value<Vec<Value<String>>> = texts =>
             "Public keys of certificate authorities whose host certificates are accepted.", check_each(check_host_authority);
         insecure_ignore_host_key: Value<bool> = boolean =>
-            "Accept any host key of a host without `host_key`. Man-in-the-middle attacks are then possible, and every plan and apply \
-             shows a warning.";
+            "Accept any host key of a host without `host_key`. This allows man-in-the-middle attacks. Every plan and apply shows a \
+             warning.";
         connect_timeout: Value<String> = text => format!(
             "Timeout for establishing a connection, including the wait for other connections, jump hosts and all login attempts. Default `{}`; minimum `{}`.",
             human(CONNECT_TIMEOUT),

@@ -30,10 +30,10 @@ impl Function for ValidateManagers {
         FunctionSchema {
             summary: "Checks a map of runner managers",
             description: "Returns the map of runner managers with the type that the resources accept, or an error that names entry and \
-                          attribute. Unlike a resource, it refuses attributes that are not part of the contract, and two entries for the \
-                          same runner manager. It does not know the commands of the provider block, so it also refuses two entries with \
-                          equal addresses that reach different hosts by a placeholder of a command, such as `{{instance_id}}`. A missing \
-                          `instance_name` becomes the key of the entry. Unknown values stay unknown.",
+                          attribute. The function refuses attributes that a runner manager does not have (a resource ignores them), and \
+                          two entries for one runner manager. Two entries with the same address are refused even if a placeholder such \
+                          as `{{instance_id}}` in `ssh_command` selects different hosts. A missing `instance_name` is set to the key of \
+                          the entry. Unknown values stay unknown.",
             parameters: vec![Parameter {
                 name: PARAMETER,
                 kind: AttributeType::Any,

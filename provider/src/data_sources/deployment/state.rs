@@ -41,13 +41,14 @@ object! {
             "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
         pub(super) allow_missing: Value<bool> = boolean => format!(
             "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
-             destroyed. Default `{ALLOW_MISSING}`. A wrong directory or workspace has no such output either, and its runners would \
-             keep running: set it only while the warning is expected. A directory or file that does not exist is always an error."
+             destroyed. Default `{ALLOW_MISSING}`. Set `true` only while you expect the warning: a wrong directory or workspace has no \
+             such output, and the runners of the correct one would keep running. A directory or file that does not exist is always an \
+             error."
         );
         pub(super) timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
         pub(super) runner_managers: RunnerManagers = computed_as(AttributeType::AttributeMap(computed_managers())) =>
-            "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so that the map can \
-             be used in `for_each`.";
+            "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so `for_each` \
+             accepts the map.";
     }
     check: DeploymentState::check_sources;
 }

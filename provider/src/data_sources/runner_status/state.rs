@@ -117,8 +117,8 @@ impl StatusState {
 pub(super) fn schema() -> Schema {
     object_schema(
         0,
-        "Reads the current status of runner managers from their wrappers. A runner manager that cannot be reached is not an error: its entry \
-         has the cause.",
+        "Reads the current status of runner managers from their wrappers. A runner manager that cannot be reached does not cause an \
+         error: its entry contains the cause.",
         StatusState::attributes(),
     )
 }

@@ -29,8 +29,8 @@ object! {
         pub(super) id: Value<String> = computed_text =>
             "Unique identifier: `<instance_name>@<address>#<random>`.";
         pub(super) instance_id: Value<String> = required_text =>
-            "Identifier of the instance. This is the only attribute whose change replaces the resource, and so drains the old \
-             runner. Use an identifier that is known at plan time and changes only when the instance is replaced.", check_text;
+            "Identifier of the instance. A change of this attribute, and of no other attribute, replaces the resource, which drains the \
+             old runner. Use an identifier that is known at plan time and changes only when the instance is replaced.", check_text;
         pub(super) runner_manager: Value<RunnerManagerArgs> = required_object(RunnerManagerArgs::attributes()) =>
             "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.", check_required;
         pub(super) timeouts: Value<DeleteTimeout> = object(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))) =>
@@ -125,8 +125,8 @@ impl DrainState {
 pub(super) fn schema() -> Schema {
     object_schema(
         0,
-        "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when its \
-         process has exited. Terraform destroys the objects that this resource refers to, above all the instance, only after that.",
+        "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when \
+         its process has exited. Only then does Terraform destroy the objects that this resource refers to, such as the instance.",
         DrainState::attributes(),
     )
 }

@@ -50,11 +50,11 @@ object! {
             "The runner managers. Messages identify each one by its key in this map. May be empty.", check_managers;
         pub(super) guards: Value<BTreeMap<String, Value<String>>> = text_map =>
             "The `id` of the `grit_runner_drain` of each runner manager, by key. A new drain resource changes this attribute, so the \
-             health check runs again before old drain resources are destroyed. If it is set, a plan warns about each runner manager \
-             without an entry.";
+             health check runs again before old drain resources are destroyed. If `guards` is set, a plan warns about each runner \
+             manager without an entry.";
         pub(super) level: Value<String> = text => format!(
-            "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes \
-             them. Levels above `process` require grit-wrapper on the host.",
+            "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes them. Every \
+             level except `auto` and `process` requires grit-wrapper on the host.",
             RequiredLevel::<true>::choices()
         ), check_member::<RequiredLevel<true>>;
         #[serde(default)]
@@ -64,10 +64,10 @@ object! {
         ), check_whole(1..=1_000_000);
         #[serde(default)]
         pub(super) allow_shared_worker_group: Value<bool> = boolean => format!(
-            "Accept runner managers of this map that use the same autoscaling group (`plugin_config` of `[runners.autoscaler]`), or that \
-             of a runner manager of another health check. Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses them within its \
-             map, and warns about the others, because a runner manager removes instances that it did not create, with their jobs. Replace \
-             the group together with its manager."
+            "Accept runner managers that share a worker group: the autoscaling group of a manager's workers (`plugin_config` of \
+             `[runners.autoscaler]`). Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses a group that two managers of its \
+             map share, and warns about a group that it shares with another health check. A runner manager removes workers that it did \
+             not create, and aborts their jobs. Replace the group together with its manager."
         );
         pub(super) stable_for: Value<String> = text => format!(
             "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
@@ -78,15 +78,15 @@ object! {
             "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
              the runner.";
         pub(super) start_if_stopped: Value<bool> = boolean => format!(
-            "Start a runner that has exited, once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For blue/green \
-             layouts with permanent instances, and for a rollback after drains have begun."
+            "Start a runner that has exited, at most once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. Use it for \
+             blue/green layouts with permanent instances, and for a rollback after drains have begun."
         );
         #[serde(default)]
         pub(super) start_drains: Value<bool> = boolean => format!(
-            "Start the drains of all runner managers that leave the map as soon as all runner managers of the map are healthy, if the same \
-             plan destroys their drain resources. Otherwise each drain starts with the destroy of its drain resource, of which Terraform \
-             runs at most {PARALLELISM} at a time (`-parallelism`). Default `{START_DRAINS}`. The section \"Starting all drains at once\" has the \
-             conditions."
+            "Start the drains of all runner managers that leave the map as soon as all runner managers of the map are healthy, if the \
+             same plan destroys their drain resources. Default `{START_DRAINS}`: each drain starts with the destroy of its drain \
+             resource, and Terraform runs at most {PARALLELISM} operations at a time (`-parallelism`). The section \"Starting all drains \
+             at once\" lists the conditions."
         );
         pub(super) retry: Value<RetryArgs> = object(RetryArgs::attributes("until the timeout")) =>
             "Retries of failed connections. A host can refuse connections for minutes while it boots.", check_object;
@@ -111,8 +111,8 @@ object! {
 pub(super) fn schema() -> Schema {
     object_schema(
         0,
-        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Resources that depend on this \
-         resource are created after that, and resources that this resource depends on are destroyed after that.",
+        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Only then does Terraform create \
+         the resources that depend on this resource, and destroy the resources that this resource depended on.",
         HealthState::attributes(),
     )
 }

@@ -30,8 +30,8 @@ object! {
              `no_runner`.";
         pub(super) drain_id: Value<String> = computed_text => "Identifier of the drain on the host.";
         pub(super) receipt: Value<String> = computed_text => format!(
-            "What GitLab said about the jobs of the runner manager after its runner had exited: `{}`, or the number of jobs that it still lists \
-             as running. Null without a receipt.",
+            "Jobs of the runner manager in GitLab after its runner has exited: `{}`, or the number of jobs that GitLab still lists as \
+             running. Null without a receipt.",
             receipt::EMPTY
         );
         pub(super) wrapper: Value<String> = computed_text => format!(

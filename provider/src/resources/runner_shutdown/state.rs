@@ -29,7 +29,7 @@ pub(super) const INCOMPLETE: &str = "incomplete";
 object! {
     /// State and configuration. It has no `Debug`: a manager may contain a private key, and the headers of the callback a token.
     pub struct ShutdownState {
-        pub(super) id: Value<String> = computed_text => "Unique identifier, also of the drains on the hosts.";
+        pub(super) id: Value<String> = computed_text => "Unique identifier of this resource and of its drains on the hosts.";
         pub(super) runner_managers: RunnerManagers = required_managers =>
             "The runner managers of the other deployment version. Messages identify each one by its key in this map. May be empty.",
             check_managers;
@@ -37,8 +37,8 @@ object! {
             "Wait until the runners have exited. `false`: return when each shutdown is in progress. Default `{WAIT}`."
         );
         pub(super) triggers: Value<BTreeMap<String, Value<String>>> = text_map =>
-            "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example because a runner was \
-             started again.";
+            "Arbitrary values. A change of any value repeats the shutdown for all runner managers, for example after a restart of a \
+             runner.";
         pub(super) timeouts: Value<WaitTimeouts> = object(WaitTimeouts::attributes(
             &human(DRAIN_TIMEOUT),
             ": connections, the check of the peers, the request, and the wait for the exit of the processes",
@@ -108,8 +108,8 @@ impl ShutdownState {
 pub(super) fn schema() -> Schema {
     object_schema(
         0,
-        "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An \
-         update shuts down only the runner managers that are new or have not exited. Destroy has no effect.",
+        "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An update \
+         shuts down only the runners that are new in the map or have not exited. Destroy has no effect.",
         ShutdownState::attributes(),
     )
 }
