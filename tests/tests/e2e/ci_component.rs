@@ -143,6 +143,29 @@ fn canceled_apply_keeps_drain_and_state() {
     assert_eq!(repository.rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false));
 }
 
+/// The variable of one pipeline confirms that the host is gone, as docs/guides/ci.md describes.
+#[test]
+fn pipeline_variable_confirms_that_host_is_gone() {
+    const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
+    assert!(GUIDE.contains(VARIABLE));
+    let mut repository = Repository::new("");
+    repository.rollout.set("drain", serde_json::json!({ "attempts": 2 })).unwrap();
+    repository.commit(&["m1-v1"]);
+    succeeded(&repository.pipeline().output().unwrap());
+
+    repository.rollout.host("m1-v1").cut_off();
+    repository.commit(&["m1-v2"]);
+    let output = repository.pipeline().output().unwrap();
+    let text = text_of(&output);
+    assert!(!output.status.success() && text.contains("connect_failed"), "{text}");
+    let (_, printed) = text.split_once(&format!("{VARIABLE}=")).expect(&text);
+    let variable = format!("{VARIABLE}={}", printed.split_whitespace().next().unwrap());
+
+    let text = succeeded(&repository.pipeline().args(["--variable", &variable]).output().unwrap());
+    assert!(text.contains("was assumed terminated"), "{text}");
+    assert_eq!(repository.rollout.hosts(), ["m1-v2"], "{text}");
+}
+
 /// With two runs, the first apply sets the wait variable to false and the delayed job sets it to true.
 #[test]
 fn two_runs_set_wait_variable() {
