@@ -1,7 +1,8 @@
 terraform {
   required_providers {
     grit = {
-      source = "runner-tools/grit"
+      source  = "runner-tools/grit"
+      version = "~> 0.1.0"
     }
   }
 }
