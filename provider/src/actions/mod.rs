@@ -20,7 +20,7 @@ use grit_plugin::{
 };
 use tokio::time::Instant;
 
-use self::progress::{Board, Watched};
+use self::progress::{Reporter, Watched};
 use crate::{
     client::WrapperClient,
     config::{
@@ -67,19 +67,19 @@ async fn over<P, F>(
 where
     F: Future<Output = Result<Done, Failure<P>>>,
 {
-    let board = Board::new(call().progress, start, managers.keys());
+    let reporter = Reporter::new(call().progress, start, managers.keys());
     let outcomes = fleet::over(managers, |manager| {
-        let (board, name) = (board.clone(), manager.name.clone());
-        let wrapper = board.watch(&name, manager.client());
+        let (reporter, name) = (reporter.clone(), manager.name.clone());
+        let wrapper = reporter.watch(&name, manager.client());
         let work = operation(manager, wrapper);
         async move {
             let done = work.await?;
-            board.finished(&name, &done.line);
+            reporter.finished(&name, &done.line);
             Ok(done.warnings)
         }
     });
     let mut problems = Problems::default();
-    for (key, outcome) in board.during(outcomes).await {
+    for (key, outcome) in reporter.during(outcomes).await {
         match outcome {
             Ok(warnings) => warnings.into_iter().for_each(|warning| call().warn(warning.at(at(&key)))),
             Err(failure) => problems.add(explain(&key, &failure)),

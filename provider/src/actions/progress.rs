@@ -29,7 +29,7 @@ const NAMED: usize = 5;
 
 /// The state of all runner managers of an invocation. Clones share it.
 #[derive(Clone)]
-pub(super) struct Board {
+pub(super) struct Reporter {
     progress: Progress,
     start: Instant,
     managers: Arc<Mutex<BTreeMap<String, Line>>>,
@@ -60,7 +60,7 @@ enum Key {
     },
 }
 
-impl Board {
+impl Reporter {
     pub(super) fn new<'k>(
         progress: Progress,
         start: Instant,
@@ -72,7 +72,7 @@ impl Board {
 
     /// A client that reports on `manager` what it reads.
     pub(super) fn watch<W>(&self, manager: &str, wrapper: W) -> Watched<W> {
-        Watched { board: self.clone(), manager: manager.to_owned(), wrapper }
+        Watched { reporter: self.clone(), manager: manager.to_owned(), wrapper }
     }
 
     /// Runs `work`, and lists at intervals what it waits for.
@@ -177,9 +177,9 @@ fn describe(snapshot: &Snapshot) -> String {
     text
 }
 
-/// A client of a wrapper that shows what it reads on a board.
+/// A client of a wrapper that shows what it reads on a reporter.
 pub(super) struct Watched<W> {
-    board: Board,
+    reporter: Reporter,
     manager: String,
     wrapper: W,
 }
@@ -187,7 +187,7 @@ pub(super) struct Watched<W> {
 impl<W: Wrapper> Wrapper for Watched<W> {
     fn until(&self, deadline: Instant) -> Self {
         Self {
-            board: self.board.clone(),
+            reporter: self.reporter.clone(),
             manager: self.manager.clone(),
             wrapper: self.wrapper.until(deadline),
         }
@@ -195,7 +195,7 @@ impl<W: Wrapper> Wrapper for Watched<W> {
 
     async fn read_status(&self) -> Result<Snapshot, ClientError> {
         let status = self.wrapper.read_status().await;
-        self.board.read(&self.manager, &status);
+        self.reporter.read(&self.manager, &status);
         status
     }
 
@@ -205,7 +205,7 @@ impl<W: Wrapper> Wrapper for Watched<W> {
 
     async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
         let status = self.wrapper.drain(request).await;
-        self.board.read(&self.manager, &status);
+        self.reporter.read(&self.manager, &status);
         status
     }
 
@@ -249,18 +249,18 @@ mod tests {
     async fn each_change_is_reported_once() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys = ["m1".to_owned()];
-        let board = Board::new(progress, Instant::now(), keys.iter());
+        let reporter = Reporter::new(progress, Instant::now(), keys.iter());
         for seen in [RunnerStatus::Running, RunnerStatus::Running, RunnerStatus::InShutdown] {
-            board.read("m1", &status(seen));
+            reporter.read("m1", &status(seen));
         }
-        board.finished("m1", "the runner exited after 2s");
+        reporter.finished("m1", "the runner exited after 2s");
         assert_eq!(*lines.lock(), ["m1: running", "m1: draining", "m1: the runner exited after 2s"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn wait_for_a_gap_is_reported_once_and_in_summaries() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(progress, Instant::now(), ["m1".to_owned()].iter());
+        let reporter = Reporter::new(progress, Instant::now(), ["m1".to_owned()].iter());
         let draining = |signalled, open| {
             let wait = format!("waiting for a gap between job requests, {open} open");
             let waits_for = if signalled { String::new() } else { wait };
@@ -272,13 +272,13 @@ mod tests {
             }
             .into())
         };
-        board.read("m1", &draining(false, 2));
-        board.read("m1", &draining(false, 1));
+        reporter.read("m1", &draining(false, 2));
+        reporter.read("m1", &draining(false, 1));
         assert_eq!(
-            board.summary(),
+            reporter.summary(),
             "0 of 1 finished after 0s; waiting for m1 (draining, waiting for a gap between job requests, 1 open, 2 jobs left)"
         );
-        board.read("m1", &draining(true, 0));
+        reporter.read("m1", &draining(true, 0));
         assert_eq!(
             *lines.lock(),
             [
@@ -291,10 +291,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn flood_of_changes_is_limited() {
         let (progress, lines) = progress(&CancellationToken::new());
-        let board = Board::new(progress, Instant::now(), ["m1".to_owned()].iter());
+        let reporter = Reporter::new(progress, Instant::now(), ["m1".to_owned()].iter());
         for _ in 0..10_000 {
             for seen in [RunnerStatus::Running, RunnerStatus::InShutdown] {
-                board.read("m1", &status(seen));
+                reporter.read("m1", &status(seen));
             }
             sleep(Duration::from_millis(1)).await;
         }
@@ -302,7 +302,7 @@ mod tests {
         assert!((29..=30).contains(&count), "{count}");
         // The last change is not lost.
         sleep(Duration::from_secs(5)).await;
-        board.read("m1", &status(RunnerStatus::Stopped));
+        reporter.read("m1", &status(RunnerStatus::Stopped));
         assert_eq!(lines.lock().last().unwrap(), "m1: stopped");
     }
 
@@ -310,11 +310,11 @@ mod tests {
     async fn summary_lists_unfinished_managers() {
         let (progress, lines) = progress(&CancellationToken::new());
         let keys: Vec<_> = (1..=8).map(|n| format!("m{n}")).collect();
-        let board = Board::new(progress, Instant::now(), keys.iter());
-        board
+        let reporter = Reporter::new(progress, Instant::now(), keys.iter());
+        reporter
             .during(async {
-                board.read("m2", &status(RunnerStatus::InShutdown));
-                board.finished("m1", "done");
+                reporter.read("m2", &status(RunnerStatus::InShutdown));
+                reporter.finished("m1", "done");
                 sleep(Duration::from_secs(45)).await;
             })
             .await;
@@ -333,10 +333,10 @@ mod tests {
         let stop = CancellationToken::new();
         let (progress, lines) = progress(&stop);
         let keys = ["m1".to_owned()];
-        let board = Board::new(progress, Instant::now(), keys.iter());
+        let reporter = Reporter::new(progress, Instant::now(), keys.iter());
         stop.cancel();
-        board.read("m1", &status(RunnerStatus::Running));
-        board.finished("m1", "done");
+        reporter.read("m1", &status(RunnerStatus::Running));
+        reporter.finished("m1", "done");
         assert_eq!(*lines.lock(), [""; 0]);
     }
 }

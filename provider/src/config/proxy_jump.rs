@@ -57,7 +57,7 @@ impl HopArgs {
             CredentialSource { passphrase: own.passphrase.or(passphrase.map(Secret::new)), ..own }
         });
         Hop {
-            address: set(&self.address).and_then(|text| text.parse().ok()).unwrap_or_else(nowhere),
+            address: set(&self.address).and_then(|text| text.parse().ok()).unwrap_or_else(unknown_address),
             login: Login {
                 username: set(&self.username).or_else(|| login.username.clone()),
                 credentials: own.or_else(|| login.credentials.clone()),
@@ -68,7 +68,7 @@ impl HopArgs {
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
-fn nowhere() -> HostPort {
+fn unknown_address() -> HostPort {
     UNKNOWN.parse().expect("a valid host name")
 }
 

@@ -136,7 +136,7 @@ fn spec(site: &Site, managers: usize) -> anyhow::Result<Spec> {
 /// Runs the client process; fails if a manager's call failed.
 fn sample(site: &Site, spec: &Spec) -> anyhow::Result<Sample> {
     let listener = site.sshd.listener();
-    let served = machine::cpu(listener) + machine::cpu_of_the_dead(listener);
+    let served = machine::cpu(listener) + machine::reaped_cpu(listener);
     let wrappers = wrappers_cpu(site);
     let refused = refusals(site);
 
@@ -165,7 +165,7 @@ fn sample(site: &Site, spec: &Spec) -> anyhow::Result<Sample> {
     );
 
     site::settle(&site.sshd)?;
-    let server = milliseconds(machine::cpu(listener) + machine::cpu_of_the_dead(listener) - served);
+    let server = milliseconds(machine::cpu(listener) + machine::reaped_cpu(listener) - served);
     let ours = report.cpu + server + milliseconds(wrappers_cpu(site) - wrappers);
     let available = (report.idle + ours).min(report.wall * machine::cores());
     let floor = if available > 0.0 { report.wall * server / available } else { 0.0 };

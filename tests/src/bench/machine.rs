@@ -26,7 +26,7 @@ pub(super) fn cpu(pid: u32) -> Duration {
 }
 
 /// CPU time of the reaped descendants of a process, to 10 ms. 0 if it does not exist.
-pub(super) fn cpu_of_the_dead(pid: u32) -> Duration {
+pub(super) fn reaped_cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses can contain any character. The state is field 3; `cutime` and `cstime` are fields 16 and 17.
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
@@ -98,10 +98,10 @@ mod tests {
         }
         assert!(cpu(own) > before_by_threads);
 
-        let dead = cpu_of_the_dead(own);
+        let dead = reaped_cpu(own);
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
-        assert!(cpu_of_the_dead(own) > dead);
+        assert!(reaped_cpu(own) > dead);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Fault {
         self.apply_with(health, &json!({ "m1": self.manager }))
     }
 
-    fn gate_over(&self, managers: &Json) -> Run {
+    fn apply_health_check(&self, managers: &Json) -> Run {
         self.apply_with(true, managers)
     }
 
@@ -169,7 +169,7 @@ fn health_check_reports_every_failing_manager() {
         "host_down": instance.runner_manager(),
         "socket_missing": with("wrapper_address", json!("unix:///run/nobody-listens-here.sock")),
     });
-    let run = fault.gate_over(&managers).failed();
+    let run = fault.apply_health_check(&managers).failed();
     let errors = run.errors();
     assert_eq!(errors.len(), 4, "{errors:?}");
     let named = |name: &str| {

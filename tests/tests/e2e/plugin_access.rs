@@ -109,11 +109,11 @@ fn other_user_is_rejected_even_with_directory_access() {
         let setup = start(tls);
         let socket = &setup.plugin.handshake.socket;
         open_up(&setup.lab.tmp());
-        assert_eq!(knock_as(NOBODY, socket), "connect: PermissionDenied");
+        assert_eq!(connect_as(NOBODY, socket), "connect: PermissionDenied");
         open_up(socket);
-        assert_eq!(knock_as(NOBODY, socket), "connected\nclosed", "tls: {tls}");
+        assert_eq!(connect_as(NOBODY, socket), "connected\nclosed", "tls: {tls}");
         // The same connection by the provider's user is accepted.
-        assert_eq!(knock_as(0, socket), "connected\nstill open", "tls: {tls}");
+        assert_eq!(connect_as(0, socket), "connected\nstill open", "tls: {tls}");
     }
 }
 
@@ -125,7 +125,7 @@ fn open_up(path: &Path) {
     }
 }
 
-fn knock_as(user: u32, socket: &Path) -> String {
+fn connect_as(user: u32, socket: &Path) -> String {
     // A copy, because the build directory may be inaccessible for other users.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();

@@ -56,13 +56,13 @@ pub(super) fn connections(
                     continue;
                 }
             }
-            tokio::spawn(introduce(stream, acceptor.clone(), sender.clone()));
+            tokio::spawn(complete_handshake(stream, acceptor.clone(), sender.clone()));
         }
     });
     receiver
 }
 
-async fn introduce(
+async fn complete_handshake(
     stream: UnixStream,
     acceptor: Option<TlsAcceptor>,
     sender: mpsc::Sender<io::Result<Connection>>,

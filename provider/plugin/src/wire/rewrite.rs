@@ -11,7 +11,7 @@ use crate::schema::{Attribute, AttributeType, BlockSchema, Schema};
 /// Replaces unknown values by the prior value, or by null: a state cannot contain unknown values.
 pub(crate) fn settle(encoded: Encoded, prior: &[u8]) -> Encoded {
     let prior = rmpv::decode::read_value(&mut &prior[..]).unwrap_or(Msgpack::Nil);
-    edit(encoded, |value| settle_value(value, &prior))
+    edit(encoded, |value| replace_unknown(value, &prior))
 }
 
 /// Removes attributes that the schema does not have: Terraform rejects a stored state with unknown attributes. Returns whether any was
@@ -31,7 +31,7 @@ fn edit(encoded: Encoded, change: impl FnOnce(&mut Msgpack)) -> Encoded {
     }
 }
 
-fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
+fn replace_unknown(value: &mut Msgpack, prior: &Msgpack) {
     match value {
         // Only unknown values are encoded as an extension.
         Msgpack::Ext(..) => {
@@ -40,12 +40,12 @@ fn settle_value(value: &mut Msgpack, prior: &Msgpack) {
         Msgpack::Map(entries) => {
             for (key, part) in entries {
                 let before = prior.as_map().and_then(|prior| prior.iter().find(|(known, _)| known == key));
-                settle_value(part, before.map_or(&Msgpack::Nil, |(_, before)| before));
+                replace_unknown(part, before.map_or(&Msgpack::Nil, |(_, before)| before));
             }
         }
         Msgpack::Array(parts) => {
             // List elements cannot be matched with prior elements.
-            parts.iter_mut().for_each(|part| settle_value(part, &Msgpack::Nil));
+            parts.iter_mut().for_each(|part| replace_unknown(part, &Msgpack::Nil));
         }
         _ => {}
     }

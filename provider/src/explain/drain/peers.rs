@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject) -> Problem {
     let TooFewPeers { healthy, wanted, unhealthy } = peers;
     let unhealthy: Vec<_> =
-        unhealthy.iter().map(|(key, unfit)| format!("{key} ({})", unfit_words(unfit))).collect();
+        unhealthy.iter().map(|(key, problem)| format!("{key} ({})", problem_text(problem))).collect();
     Problem::new(
         Code::Refused,
         "Too few healthy peers to drain",
@@ -26,8 +26,8 @@ pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject
     )
 }
 
-fn unfit_words(unfit: &PeerProblem) -> String {
-    match unfit {
+fn problem_text(problem: &PeerProblem) -> String {
+    match problem {
         PeerProblem::Itself => "it is the runner manager to drain".to_owned(),
         PeerProblem::Duplicate => "another key has the same runner manager".to_owned(),
         PeerProblem::DrainedHere => "this apply also drains it".to_owned(),
@@ -35,6 +35,6 @@ fn unfit_words(unfit: &PeerProblem) -> String {
         PeerProblem::Status(status) => format!("status `{status}`"),
         PeerProblem::Unreached(error) => cause(error),
         PeerProblem::NoAnswer(limit) => format!("no response within {}", human(*limit)),
-        PeerProblem::Invalid(problem) => problem.clone(),
+        PeerProblem::Invalid(text) => text.clone(),
     }
 }

@@ -119,7 +119,7 @@ impl Hosts {
     ) -> anyhow::Result<(T, Counts)> {
         let log = self.sshd.log().len();
         let listener = self.sshd.listener();
-        let cpu = || super::machine::cpu(listener) + super::machine::cpu_of_the_dead(listener);
+        let cpu = || super::machine::cpu(listener) + super::machine::reaped_cpu(listener);
         let before = cpu();
         for host in &self.all {
             host.requests.store(0, Ordering::Relaxed);

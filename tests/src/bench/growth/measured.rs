@@ -84,7 +84,7 @@ impl Measured {
     pub(super) fn run(&self, arguments: &[&str]) -> anyhow::Result<Used> {
         let errors = self.workspace.path().join("errors");
         let own = std::process::id();
-        let before = machine::cpu_of_the_dead(own);
+        let before = machine::reaped_cpu(own);
         let mut command = self.workspace.command_through(&["prlimit", OPEN_FILES], arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
         let start = Instant::now();
@@ -104,7 +104,7 @@ impl Measured {
         let wall = milliseconds(start.elapsed());
         ensure!(status.success(), "{arguments:?}: {status}: {}", fs::read_to_string(&errors)?);
         let provider = milliseconds(providers.values().map(|(cpu, _)| *cpu).sum());
-        let all = milliseconds(machine::cpu_of_the_dead(own).saturating_sub(before));
+        let all = milliseconds(machine::reaped_cpu(own).saturating_sub(before));
         let kib = providers.values().map(|(_, memory)| *memory).fold(0.0, f64::max);
         Ok(Used { wall, terraform: (all - provider).max(0.0), provider, memory: kib * 1024.0 / 1e6 })
     }
