@@ -165,17 +165,17 @@ impl Detail {
         let exit = self.exit?;
         let drain = self.drain.as_ref();
         let code = match exit.how {
-            ExitKind::Code(code) => format!("its exit code was {code}"),
-            ExitKind::Signal(signal) => format!("it was killed by signal {signal}"),
+            ExitKind::Code(code) => format!("the exit code was {code}"),
+            ExitKind::Signal(signal) => format!("the runner was killed by signal {signal}"),
             // Beside a runner that had outlived its command.
             ExitKind::NeverStarted
                 if drain.and_then(|drain| drain.outcome) == Some(DrainOutcome::Unknown) =>
             {
-                "the exit of a runner that an earlier wrapper had started is unknown".to_owned()
+                "the exit of a runner that the previous wrapper had started is unknown".to_owned()
             }
             ExitKind::NeverStarted => return None,
             ExitKind::Unknown => {
-                "its exit status is unknown because a later wrapper had adopted it".to_owned()
+                "the exit status is unknown, because another wrapper had started the runner".to_owned()
             }
         };
         let outcome = drain.and_then(|drain| drain.outcome).unwrap_or_else(|| match exit.how {
@@ -188,32 +188,32 @@ impl Detail {
         let failed = !matches!(exit.how, ExitKind::Code(0) | ExitKind::NeverStarted | ExitKind::Unknown);
         Some(match outcome {
             DrainOutcome::NoRunner if failed => {
-                format!("it had exited before the drain: {code}; its jobs may have been aborted")
+                format!("the runner had exited before the drain: {code}; jobs may have been aborted")
             }
             DrainOutcome::Clean | DrainOutcome::NoRunner => return None,
             DrainOutcome::JobsAborted if forceful => return None,
             DrainOutcome::JobsAborted => {
-                "its drain became forceful on the host: its remaining jobs were aborted".to_owned()
+                "the drain became forceful on the host: the remaining jobs were aborted".to_owned()
             }
             DrainOutcome::ResultsLost => {
-                "it could not report the end of at least one job to GitLab: the result of each such job is lost"
+                "the runner could not report the end of at least one job to GitLab: the result of each such job is lost"
                     .to_owned()
             }
             DrainOutcome::OpenRequests => {
                 let open = drain.and_then(|drain| drain.open_requests).unwrap_or(1);
                 let requests = if open == 1 { "1 job request was" } else { &format!("{open} job requests were") };
                 format!(
-                    "{requests} open when it received SIGQUIT: GitLab may have assigned a job to such a request, and that job never ran"
+                    "{requests} open when the runner received SIGQUIT: a job that GitLab has assigned to such a request never ran"
                 )
             }
             DrainOutcome::Killed => {
-                "it did not exit in time after a forceful stop, and the wrapper killed it: its jobs were lost"
+                "the runner did not exit in time after a forceful stop, and the wrapper killed the runner: its jobs were lost"
                     .to_owned()
             }
             DrainOutcome::Unknown if exit.how == ExitKind::Code(0) => {
-                "its log could not be searched for aborted jobs: its jobs may have been aborted".to_owned()
+                "the log of the runner could not be checked for aborted jobs: jobs may have been aborted".to_owned()
             }
-            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; its jobs may have been aborted"),
+            DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; jobs may have been aborted"),
         })
     }
 }

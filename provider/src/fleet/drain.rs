@@ -315,7 +315,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
         let manager = state.manager;
         match self.wrapper.until(state.deadline).drain(&self.policy.request).await {
             Ok(after) => {
-                tracing::info!(manager, "runner was already stopped; drain recorded by its wrapper");
+                tracing::info!(manager, "runner was already stopped; its wrapper recorded the drain");
                 // Another runner may have been started in between.
                 if after.report.status != RunnerStatus::Stopped {
                     self.requested = Requested::Accepted;

@@ -115,7 +115,7 @@ pub(super) async fn serve(mut registry: Registry, launch: Launch) -> Result<(), 
                 joined(server.await)
             };
             let result = tokio::time::timeout_at(deadline, end).await.unwrap_or_else(|_| {
-                tracing::warn!("exiting with running calls");
+                tracing::warn!("exiting while calls are running");
                 Ok(())
             });
             (result, deadline)
@@ -125,7 +125,7 @@ pub(super) async fn serve(mut registry: Registry, launch: Launch) -> Result<(), 
             service.stop();
             match tokio::time::timeout(ORPHAN_GRACE, service.idle()).await {
                 Ok(()) => tracing::info!("all calls completed"),
-                Err(_) => tracing::warn!("exiting with running calls"),
+                Err(_) => tracing::warn!("exiting while calls are running"),
             }
             (Ok(()), Instant::now() + SHUTDOWN_GRACE)
         }

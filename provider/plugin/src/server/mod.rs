@@ -69,7 +69,10 @@ impl Service {
 
     /// Stops the running calls, and all later create, update and destroy calls.
     pub(crate) fn stop(&self) {
-        tracing::info!(calls = self.0.calls.len(), "cancelling the running calls");
+        match self.0.calls.len() {
+            0 => tracing::debug!("no calls to cancel"),
+            calls => tracing::info!(calls, "cancelling the running calls"),
+        }
         self.0.stops.stop();
     }
 

@@ -24,10 +24,10 @@ fn runner_that_failed_before_the_drain_is_a_bad_end() {
     };
     assert_eq!(bad_end(v1::exit::How::Code(0)), None);
     for (how, text) in [
-        (v1::exit::How::Signal(9), "it was killed by signal 9"),
-        (v1::exit::How::Code(1), "its exit code was 1"),
+        (v1::exit::How::Signal(9), "the runner was killed by signal 9"),
+        (v1::exit::How::Code(1), "the exit code was 1"),
     ] {
-        let expected = format!("it had exited before the drain: {text}; its jobs may have been aborted");
+        let expected = format!("the runner had exited before the drain: {text}; jobs may have been aborted");
         assert_eq!(bad_end(how), Some(expected));
     }
 }

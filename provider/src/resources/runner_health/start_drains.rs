@@ -249,7 +249,7 @@ impl Left {
         };
         tracing::warn!(
             manager,
-            "drain was not requested by the health check; its destroy requests it: {why}"
+            "the health check did not request the drain; the destroy of the drain resource requests it: {why}"
         );
     }
 }
