@@ -117,7 +117,7 @@ fn drain_made_forceful_by_operator_succeeds_with_warning() {
     let warnings = destroyed.warnings();
     let told = warnings.iter().find(|(summary, _)| *summary == "Runner of m1 did not exit cleanly");
     assert!(
-        told.is_some_and(|(_, detail)| detail.contains("its drain became forceful on the host")),
+        told.is_some_and(|(_, detail)| detail.contains("the drain became forceful on the host")),
         "{warnings:?}"
     );
     assert_eq!(lab.queue().tally().lost, 1);

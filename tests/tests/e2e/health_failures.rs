@@ -264,7 +264,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
 #[test]
 fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
-        ("slow", FaultMode::Fine, "no job request has been answered yet"),
+        ("slow", FaultMode::Fine, "no job request has had a response yet"),
         ("failing", FaultMode::Unavailable, "its job requests fail"),
         ("away", FaultMode::Down, "its job requests get no valid response"),
     ];

@@ -49,7 +49,10 @@ fn journal_lines_explain_runner_failure() {
     machine.run(&["kill", "-s", "KILL", &runner.to_string()]);
     let adopted = reason(&machine, "FATAL");
     let how = adopted.lines().next().unwrap_or_default();
-    let known = ["signal: killed", "exited; exit status unknown, because this wrapper is not its parent"];
+    let known = [
+        "signal: killed",
+        "exited; the exit status is unknown, because this wrapper is not the parent of the process",
+    ];
     assert!(known.contains(&how), "{adopted}");
 }
 

@@ -228,7 +228,7 @@ fn downgrade_with_unreadable_state_keeps_runner() {
     let said = machine.install("1.0.0");
     assert!(said.contains("does not run the new binary; its runner keeps running"), "{said}");
     let journal = machine.journal();
-    assert!(journal.contains("Start the newer grit-wrapper again"), "{journal}");
+    assert!(journal.contains("Restart the newer grit-wrapper"), "{journal}");
     assert_eq!((machine.runner(), machine.starts(), machine.signals().len()), (runner, 1, 0));
 
     // As after the reinstallation of the newer release, which can read the file: the service kept restarting.

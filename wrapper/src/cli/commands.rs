@@ -63,7 +63,7 @@ pub enum Command {
         /// Stop the runner forcefully: its jobs are aborted.
         #[arg(long)]
         force: bool,
-        /// Identifier of the drain; a repeated call with the same id joins this drain.
+        /// Identifier of the drain. A repeated call with the same id joins the drain in progress.
         #[arg(long, default_value = "operator")]
         id: String,
         /// Reason, shown in the status and in the log.
@@ -72,13 +72,10 @@ pub enum Command {
         /// Abort remaining jobs after this duration. Default: never.
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_limit)]
         deadline: Option<Duration>,
-        /// Wait until the runner has exited. The exit code is then 0 only if the drain was clean: the runner finished its jobs and exited with
-        /// exit code 0 (with --force: it exited in time with exit code 0), or no runner was running. It is 4 if jobs were aborted at a
-        /// deadline or by another process, if the runner could not report the end of a job to GitLab, or if it was killed, failed, or exited
-        /// with an unknown exit code; `outcome` in the output shows which of these happened.
+        /// Wait until the runner has exited. Exit code 0: the outcome is clean or no_runner, or jobs_aborted with --force. Exit code 4: every other outcome. The output contains the outcome.
         #[arg(long)]
         wait: bool,
-        /// Timeout of the wait; the drain continues. Default: no timeout.
+        /// Timeout of the wait. After a timeout, the drain continues. Default: no timeout.
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, requires = "wait")]
         timeout: Option<Duration>,
     },
@@ -95,8 +92,7 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Wait until the runner has exited, or has reached a health level. The exit code is 4 after a drain that was not clean, as with
-    /// `drain --wait`.
+    /// Wait until the runner has exited, or has reached a health level. The exit codes are those of `drain --wait`.
     Wait {
         #[command(flatten)]
         common: Common,
@@ -135,7 +131,10 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             print(&text)?;
             if answer.left_out > 0 {
                 let count = answer.left_out;
-                writeln!(io::stderr().lock(), "grit-wrapper: {count} more jobs, all younger, are not shown")?;
+                writeln!(
+                    io::stderr().lock(),
+                    "grit-wrapper: {count} more jobs are not shown; all of them are younger"
+                )?;
             }
             Ok(())
         }

@@ -89,8 +89,8 @@ impl CommandError {
                      --kill-who=main --signal=SIGKILL UNIT`); the next wrapper adopts it."
                 }
                 io::ErrorKind::InvalidData => {
-                    "The address may belong to --http-listen or to another program. If it is the \
-                     wrapper's --grpc-listen address, look in its log for rejected connections."
+                    "The address may belong to --http-listen or to another program. If it is the wrapper's --grpc-listen address, check \
+                     the wrapper's log for rejected connections."
                 }
                 _ => {
                     "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it \
@@ -103,11 +103,11 @@ impl CommandError {
                  existing drain."
             }
             Self::NotSupported { .. } => {
-                "Upgrade an older grit-wrapper, which does not stop its runner, and replace upstream's \
-                 `gitlab-runner wrapper` by grit-wrapper. For another server, set --address or \
-                 GRIT_WRAPPER_ADDRESS to the wrapper's --grpc-listen address."
+                "If an older grit-wrapper listens there, upgrade it (an upgrade does not stop its runner). If it is upstream's \
+                 `gitlab-runner wrapper`, replace it by grit-wrapper. For another server, set --address or GRIT_WRAPPER_ADDRESS to the \
+                 wrapper's --grpc-listen address."
             }
-            Self::TooNew { .. } => "Use the grit-wrapper binary of that version.",
+            Self::TooNew { .. } => "Use the grit-wrapper binary with the version of the wrapper.",
             Self::Refused(status) if status.code() == Code::PermissionDenied => {
                 "Allowed: root, the wrapper's user, and users in --allow-control of `grit-wrapper run` \
                  (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
@@ -115,8 +115,8 @@ impl CommandError {
             }
             Self::TimedOut { level, .. } => wait_again(*level),
             Self::NotClean(_) => {
-                "Unfinished jobs have failed or hang in GitLab: retry them there. `grit-wrapper status` \
-                 and the wrapper's log show the runner's exit code and its last log lines."
+                "Unfinished jobs have failed or hang in GitLab: retry them in GitLab. `grit-wrapper status` and the wrapper's log show \
+                 the runner's exit code and its last log lines."
             }
             Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
             Self::DrainCancelled => "Run the command again to drain the runner.",
@@ -135,7 +135,7 @@ impl CommandError {
 fn wait_again(level: Option<Level>) -> &'static str {
     match level {
         None | Some(Level::Unspecified | Level::None) => {
-            "Only the wait timed out; the operation continues. Run `grit-wrapper wait` to continue waiting."
+            "The timeout ended only the wait. Run `grit-wrapper wait` to continue waiting."
         }
         Some(Level::Process) => "Run `grit-wrapper wait --for process` to continue waiting.",
         Some(Level::Ready) => "Run `grit-wrapper wait --for ready` to continue waiting.",

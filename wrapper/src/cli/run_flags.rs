@@ -79,25 +79,23 @@ pub struct Run {
     pub start_grace: Duration,
 
     /// Maximum wait of a graceful drain for a gap between the runner's job requests. SIGQUIT cancels open requests, and a job that GitLab has
-    /// assigned to one of them is lost. 0s: send SIGQUIT at once.
+    /// assigned to one of them is lost. 0s: send SIGQUIT immediately.
     #[arg(long, env = "GRIT_WRAPPER_REQUEST_GAP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
     pub request_gap_timeout: Duration,
 
-    /// State file, from which the next wrapper adopts the running runner. Default: path of the first unix socket,
-    /// plus `.state`; with TCP addresses only, wrapper.state in `$RUNTIME_DIRECTORY`.
+    /// State file. The next wrapper with this file adopts the running runner. Default: path of the first unix socket, plus `.state`. Without a unix socket: wrapper.state in `$RUNTIME_DIRECTORY`.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
-    /// Interval between probes of a healthy runner; shorter while it starts or drains.
+    /// Interval between probes of a healthy runner. Shorter while the runner starts or drains.
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
 
-    /// Address of the runner's HTTP server. It is passed as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
+    /// Address of the runner's HTTP server. The wrapper passes it as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
-    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s; it doubles with each failure in a row, up
-    /// to 60s.
+    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s. Each consecutive failure doubles the delay, up to 60s.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
     pub restart: RestartWhen,
 
@@ -118,7 +116,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
     pub log_level: LevelFilter,
 
-    /// Command to run, with its arguments.
+    /// The runner's command, with its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

@@ -170,17 +170,17 @@ pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
         DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
         DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
         DrainOutcome::ResultsLost => {
-            "results lost: the runner finished its jobs, but could not report the end of at least one of them to GitLab"
+            "results lost: the runner finished its jobs, but could not report the end of at least one job to GitLab"
         }
         DrainOutcome::OpenRequests => {
-            "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; \
-             GitLab may have assigned a job to one of them, which never ran"
+            "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; a job that \
+             GitLab has assigned to such a request never ran"
         }
         DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         DrainOutcome::Unknown => {
-            "unknown: the exit code of the runner is unknown, or its log could not be searched for aborted jobs; jobs \
-             may have been aborted"
+            "unknown: the exit code of the runner is unknown, or the runner's log could not be checked for aborted jobs; jobs may have \
+             been aborted"
         }
         DrainOutcome::NoRunner => "no runner: the runner was not running",
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn status_tells_two_drains_apart() {
+    fn status_distinguishes_two_drains() {
         let mut two = draining();
         let drain = two.drain.as_mut().unwrap();
         drain.set_mode(Mode::Forceful);

@@ -165,8 +165,8 @@ impl Watcher {
         loop {
             match self.follow(address, open.take()).await {
                 Ok(Some(reached)) => return Ok(reached),
-                Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.lose()?,
-                Err(CommandError::Connect { .. }) if self.seen => self.lose()?,
+                Ok(None) | Err(CommandError::ConnectionLost { .. }) => self.report_lost_connection()?,
+                Err(CommandError::Connect { .. }) if self.seen => self.report_lost_connection()?,
                 // Without any wrapper so far, the command fails immediately.
                 Err(error) => return Err(error),
             }
@@ -230,7 +230,7 @@ impl Watcher {
                     return Err(CommandError::DrainCancelled);
                 }
             }
-            if let Some(error) = hopeless(self.goal, &status) {
+            if let Some(error) = unreachable_goal(self.goal, &status) {
                 return Err(error);
             }
         }
@@ -270,7 +270,7 @@ impl Watcher {
         print(&status::json(status))
     }
 
-    fn lose(&mut self) -> io::Result<()> {
+    fn report_lost_connection(&mut self) -> io::Result<()> {
         "is in an unknown state: the wrapper does not respond".clone_into(&mut self.last);
         if !std::mem::replace(&mut self.lost, true) {
             self.say("lost the connection to the wrapper; reconnecting")?;
@@ -280,7 +280,7 @@ impl Watcher {
 
     fn find(&mut self) -> io::Result<()> {
         self.seen = true;
-        if std::mem::take(&mut self.lost) { self.say("connected to the wrapper again") } else { Ok(()) }
+        if std::mem::take(&mut self.lost) { self.say("reconnected to the wrapper") } else { Ok(()) }
     }
 
     /// Prints an event for the log of a pipeline; a terminal has the progress line.
@@ -360,7 +360,7 @@ fn is_lost(error: &tonic::Status) -> bool {
 }
 
 /// Why the runner cannot reach the goal without a user's action.
-fn hopeless(goal: Goal, status: &Status) -> Option<CommandError> {
+fn unreachable_goal(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
     if status::is_over(status) && !status.reading_log {
         return Some(CommandError::RunnerExited(status.failure_reason.clone()));

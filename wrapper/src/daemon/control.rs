@@ -50,7 +50,7 @@ pub(crate) enum ControlError {
     #[error("callback: {0}; the runner was not stopped")]
     CallbackRefused(#[from] CallbackRefused),
     #[error(
-        "the drain was requested by {} of this runner, so it would wait indefinitely for its own job; run it on another runner",
+        "the drain was requested by {} of this runner, so the drain would wait indefinitely for that job; run the job on another runner",
         .0.map_or("a job".to_owned(), |id| format!("job {id}"))
     )]
     SelfDrain(Option<u64>),

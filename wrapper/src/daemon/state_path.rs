@@ -27,8 +27,8 @@ pub(super) fn default_state_file(listen: &[Source], passed: &[Listener]) -> Opti
     let folder = folder.filter(|folder| folder.is_absolute());
     if folder.is_none() {
         warn!(
-            "no state file, because the wrapper has no unix socket and RUNTIME_DIRECTORY is not set: if this wrapper is killed, the \
-             next one does not find the runner and starts a second one, and drains and callbacks are lost. Set --state-file"
+            "no state file, because the wrapper has no unix socket and RUNTIME_DIRECTORY is not set: if this wrapper is killed, the next \
+             wrapper starts a second runner, and drains and callbacks are lost. Set --state-file"
         );
     }
     folder.map(|folder| folder.join(NAME))

@@ -206,8 +206,8 @@ async fn open(
              set another listen_address. If the other process is the runner, the command must start it with `exec`"
         ))),
         Peer::Closed => Err(GetError::NotRunner(format!(
-            "the process that uses port {port} of {ip} closed the connection, so that it is unknown whether it is the \
-             runner (process {runner}); `ss --listening --tcp --processes` shows which process uses the port"
+            "the process that uses port {port} of {ip} closed the connection; whether this process is the runner (process {runner}) is \
+             unknown; `ss --listening --tcp --processes` shows the process"
         ))),
     }
 }

@@ -20,8 +20,7 @@ const JUST_STARTED: Duration = Duration::from_secs(60);
 pub(super) const SUSPENDED: &str =
     "the runner's process is suspended (SIGSTOP or a debugger) and does nothing until it receives SIGCONT";
 
-pub(super) const ABORTS_JOBS: &str =
-    "the runner aborts its jobs: a process other than the wrapper sent SIGTERM or SIGINT to it";
+pub(super) const ABORTS_JOBS: &str = "the runner aborts its jobs, because a process other than the wrapper sent SIGTERM or SIGINT to the runner";
 
 /// The level in this state, and the reasons why the next level is not reached.
 pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, Vec<String>) {
@@ -33,13 +32,14 @@ pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, V
         let second = reasons.len().min(1);
         reasons.splice(second..second, unbound);
     }
-    reasons.extend(supervision.refused_signal().map(|(signal, refused)| {
-        format!("{signal} cannot be sent to the runner, trying again: {}", refused.error)
-    }));
+    reasons.extend(
+        supervision.refused_signal().map(|(signal, refused)| {
+            format!("cannot send {signal} to the runner; retrying: {}", refused.error)
+        }),
+    );
     reasons.extend(supervision.save_error.as_ref().map(|error| {
         format!(
-            "the state file cannot be written: {error}; if this wrapper is killed, the next one does not know of the latest \
-             start or drain"
+            "the state file cannot be written: {error}; if this wrapper is killed, the latest start or drain is lost"
         )
     }));
     (level, reasons)
@@ -136,7 +136,8 @@ fn ready_faults(evidence: &Evidence) -> Vec<String> {
         }
         Some(Ok(config)) if config.sections.is_empty() => {
             reasons.push(
-                "the runner's configuration has no [[runners]] section, so it takes no jobs".to_owned(),
+                "the runner's configuration has no [[runners]] section, so the runner accepts no jobs"
+                    .to_owned(),
             );
         }
         Some(Ok(_)) | None => {}
@@ -181,7 +182,7 @@ fn polling_faults(evidence: &Evidence) -> Vec<String> {
     if known < sections && !is_full {
         let missing = sections - known;
         reasons.push(format!(
-            "{missing} of {sections} [[runners]] sections: no job request has been answered yet"
+            "{missing} of {sections} [[runners]] sections: no job request has had a response yet"
         ));
     }
     reasons

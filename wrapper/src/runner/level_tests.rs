@@ -105,7 +105,10 @@ fn runner_without_section_is_not_ready() {
     let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
     let (level, reasons) = health_level(&case.evidence());
     assert_eq!(level, Level::Process);
-    assert_eq!(reasons, ["the runner's configuration has no [[runners]] section, so it takes no jobs"]);
+    assert_eq!(
+        reasons,
+        ["the runner's configuration has no [[runners]] section, so the runner accepts no jobs"]
+    );
 }
 
 #[test]
@@ -273,9 +276,9 @@ fn section_without_request_is_no_fault_while_all_slots_are_busy() {
     };
     let none = Requests::default();
     case(Some(4), Some(4), none).is(Level::Polling, "");
-    case(Some(3), Some(4), none).is(Level::Ready, "no job request has been answered yet");
-    case(None, Some(4), none).is(Level::Ready, "no job request has been answered yet");
-    case(Some(4), None, none).is(Level::Ready, "no job request has been answered yet");
+    case(Some(3), Some(4), none).is(Level::Ready, "no job request has had a response yet");
+    case(None, Some(4), none).is(Level::Ready, "no job request has had a response yet");
+    case(Some(4), None, none).is(Level::Ready, "no job request has had a response yet");
     let rejected = Requests { rejected: 1, health_failures: 1, ..none };
     case(Some(4), Some(4), rejected).is(Level::Ready, "rejects its token");
     assert_eq!(
@@ -284,10 +287,10 @@ fn section_without_request_is_no_fault_while_all_slots_are_busy() {
         "its requests are unknown"
     );
     let failing = Requests { executor_failures: 1, ..none };
-    case(Some(4), Some(4), failing).is(Level::Ready, "its executor fails");
+    case(Some(4), Some(4), failing).is(Level::Ready, "the executor fails");
     // No section polls.
     let idle = Case { polls: Polls::default(), ..case(Some(4), Some(4), none) };
-    idle.is(Level::Ready, "no job request has been answered yet");
+    idle.is(Level::Ready, "no job request has had a response yet");
 }
 
 /// Status -1 in the metrics. The runner does not count it as a failed health check.
@@ -312,8 +315,8 @@ fn cause_of_missing_requests_is_a_reason() {
         case
     };
     let none = Requests::default();
-    case(Requests { without_machine: 1, ..none }).is(Level::Ready, "its executor has no free machine");
-    case(Requests { executor_failures: 1, ..none }).is(Level::Ready, "its executor fails");
+    case(Requests { without_machine: 1, ..none }).is(Level::Ready, "the executor has no free machine");
+    case(Requests { executor_failures: 1, ..none }).is(Level::Ready, "the executor fails");
     case(Requests { executor_failures: 1, ..accepted(1) }).is(Level::Polling, "");
     let disabled = "cannot send its job requests (executor, URL or TLS files; see the runner's log); 3 job requests failed";
     case(Requests { health_failures: 3, ..none }).is(Level::Ready, disabled);
@@ -382,7 +385,7 @@ fn section_settings_are_those_of_the_same_name() {
 fn as_many_sections_poll_as_are_configured() {
     let mut case = Case { polls: Polls::default(), ..Case::healthy() };
     case.polls.update(&metrics(&[("a", accepted(1))]), None);
-    case.is(Level::Ready, "1 of 2 [[runners]] sections: no job request has been answered yet");
+    case.is(Level::Ready, "1 of 2 [[runners]] sections: no job request has had a response yet");
     let rejected = Requests { rejected: 1, ..Requests::default() };
     let counters = metrics(&[("a", accepted(2)), ("old", rejected), ("new", accepted(1))]);
     case.polls.update(&counters, None);

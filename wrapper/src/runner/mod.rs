@@ -145,11 +145,11 @@ mod tests {
         };
         let (holding, draining) = (Phase::Holding { until: now, quit_sent_at: None }, Phase::draining(now));
         for (phase, problem, reason) in [
-            (holding, QuitProblem::Ignored, "is held back for some seconds; the process ignores SIGQUIT"),
+            (holding, QuitProblem::Ignored, "is delayed for some seconds; the process ignores SIGQUIT"),
             (
                 draining.clone(),
                 QuitProblem::Ignored,
-                "the process ignores it, so that the drain may have no effect",
+                "the process ignores it, so the drain may have no effect",
             ),
             (draining.clone(), QuitProblem::Pending, "the process blocks it and has not received it"),
             (draining, QuitProblem::NoEffect, "still reports the process state `running`"),

@@ -199,9 +199,9 @@ impl Seen {
         }
         let how = match router.map(|router| router.circuit_breaker) {
             None => "FF_USE_JOB_ROUTER is on, but the runner has no metrics of the job router",
-            Some(CircuitBreaker::Closed) => "its requests go through the job router",
+            Some(CircuitBreaker::Closed) => "its job requests are sent through the job router",
             Some(CircuitBreaker::Open | CircuitBreaker::HalfOpen) => {
-                "the job router is unreachable (circuit breaker open), and its requests go to GitLab directly"
+                "the job router is unreachable (circuit breaker open), so job requests are sent to GitLab directly"
             }
         };
         Some(format!("{fault}; {how}"))
@@ -224,12 +224,12 @@ impl Seen {
                 "the runner cannot send its job requests (executor, URL or TLS files; see the runner's log)"
             }
             Last::Nothing if self.requests.without_machine > 0 => {
-                "no job request has been answered yet; its executor has no free machine"
+                "no job request has had a response yet; the executor has no free machine"
             }
             Last::Nothing if self.requests.executor_failures > 0 => {
-                "no job request has been answered yet; its executor fails (see the runner's log)"
+                "no job request has had a response yet; the executor fails (see the runner's log)"
             }
-            Last::Nothing => "no job request has been answered yet",
+            Last::Nothing => "no job request has had a response yet",
         };
         let (failures, (limit, pause)) = (self.failures(), self.pause);
         if failures < limit {
@@ -385,7 +385,10 @@ mod tests {
         }
         assert_eq!(runner.minutes_until_fault().await, 4);
         assert!(
-            runner.probe().unwrap().starts_with("no job request has ended for 5m; its requests go through")
+            runner
+                .probe()
+                .unwrap()
+                .starts_with("no job request has ended for 5m; its job requests are sent through")
         );
     }
 

@@ -56,10 +56,10 @@ fn quit_without_effect(
 pub(crate) fn waits_for(phase: &Phase, problem: Option<QuitProblem>) -> Option<String> {
     Some(match (phase, problem) {
         (Phase::Holding { .. } | Phase::AwaitingGap { .. }, Some(QuitProblem::Ignored)) => {
-            "SIGQUIT is held back for some seconds".to_owned()
+            "SIGQUIT is delayed for some seconds".to_owned()
         }
         (Phase::Holding { quit_sent_at: None, .. }, _) => {
-            "SIGQUIT is held back until the process handles it, for some seconds".to_owned()
+            "SIGQUIT is delayed for some seconds, until the process handles it".to_owned()
         }
         (Phase::AwaitingGap { open: Some(open), .. }, _) => {
             format!("waiting for a gap between job requests, {open} open")
@@ -74,7 +74,7 @@ pub(super) fn drain_reasons(phase: &Phase, problem: Option<QuitProblem>) -> (Str
     let wait = waits_for(phase, problem);
     let problem = match (&wait, problem) {
         (Some(_), Some(QuitProblem::Ignored)) => Some(
-            "the process ignores SIGQUIT. If the command is a script, it must start the runner with `exec`",
+            "the process ignores SIGQUIT. If the runner's command is a script, it must start the runner with `exec`",
         ),
         (None, Some(problem)) => Some(problem.after_quit()),
         (_, _) => None,
@@ -93,16 +93,16 @@ impl QuitProblem {
     fn after_quit(self) -> &'static str {
         match self {
             Self::Ignored => {
-                "SIGQUIT was sent, but the process ignores it, so that the drain may have no effect. If the command \
-                 is a script, it must start the runner with `exec`"
+                "SIGQUIT was sent, but the process ignores it, so the drain may have no effect. If the runner's command is a script, it \
+                 must start the runner with `exec`"
             }
             Self::Pending => {
-                "SIGQUIT was sent, but the process blocks it and has not received it, so that the runner does not \
-                 drain. Start the runner with `exec`, `setpriv`, `sudo -u`, or User= in the unit"
+                "SIGQUIT was sent, but the process blocks it and has not received it, so the runner does not drain. Start the runner \
+                 with `exec`, `setpriv`, `sudo -u`, or User= in the unit"
             }
             Self::NoEffect => {
-                "SIGQUIT was sent, but the runner still reports the process state `running`, and may accept new \
-                 jobs. If the command is a script, it must start the runner with `exec`"
+                "SIGQUIT was sent, but the runner still reports the process state `running`, and may accept new jobs. If the runner's \
+                 command is a script, it must start the runner with `exec`"
             }
         }
     }

@@ -87,7 +87,7 @@ async fn runner_in_its_cgroup_is_adopted_without_state_file() {
     assert_ne!(other.child_pid(), runner);
 
     let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &RUNNER);
-    second.logged("the state file does not have the runner of an earlier wrapper").await;
+    second.logged("the state file does not have the running runner of a previous wrapper").await;
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     second.client().await.forceful().await;
@@ -118,7 +118,7 @@ async fn runner_that_state_file_lacks_is_adopted_from_its_cgroup() {
     fs::write(first.path("w.sock.state"), stale).unwrap();
 
     let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &RUNNER);
-    second.logged("the state file does not have the runner of an earlier wrapper").await;
+    second.logged("the state file does not have the running runner of a previous wrapper").await;
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     second.client().await.forceful().await;

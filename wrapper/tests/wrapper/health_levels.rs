@@ -172,7 +172,7 @@ async fn new_runner_reaches_each_level() {
     let (_wrapper, mut client) = watched(Some(&runner), Some(CONFIG), &[]).await;
     becomes(&mut client, Level::Process, "boot-verify pending").await;
     runner.says("/health/ready", 200, "ready\n");
-    let health = becomes(&mut client, Level::Ready, "no job request has been answered yet").await;
+    let health = becomes(&mut client, Level::Ready, "no job request has had a response yet").await;
     assert_eq!(
         (health.runner_version.as_deref(), health.runner_revision.as_deref()),
         (Some("19.2.0"), Some("r1"))

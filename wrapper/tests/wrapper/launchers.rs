@@ -160,7 +160,7 @@ async fn shutdown_of_the_wrapper_sends_no_signal_to_a_launcher() {
     let (mut wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;
     wrapper.signal(Signal::TERM);
     let draining =
-        has_reason(&mut client, "SIGQUIT cannot be sent to the runner, trying again: the command").await;
+        has_reason(&mut client, "cannot send SIGQUIT to the runner; retrying: the runner's command").await;
     assert_eq!(draining.state(), State::Draining);
     assert!(!draining.drain.unwrap().signalled && is_alive(runner) && wrapper.runs());
     client.drain(drain(Mode::Forceful)).await.unwrap();

@@ -73,8 +73,8 @@ async fn status_drain_wait_and_start_report_state_in_json() {
     let people = String::from_utf8(people.stdout).unwrap();
     assert!(people.starts_with("state      failed\nexit       code 4\n"), "{people}");
 
-    let hopeless = operator(&wrapper, &["wait", "--for", "ready"]);
-    assert_eq!(hopeless.status.code(), Some(1), "{}", stderr(&hopeless));
+    let unreachable_goal = operator(&wrapper, &["wait", "--for", "ready"]);
+    assert_eq!(unreachable_goal.status.code(), Some(1), "{}", stderr(&unreachable_goal));
     assert_eq!(json(&operator(&wrapper, &["start", "--json"]))["state"], "running");
     wrapper.recorded("ready QUIT ready").await;
 }

@@ -339,7 +339,7 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     wrapper.ended().await;
     says("lost the connection to the wrapper; reconnecting").await;
     let wrapper = Start::again(wrapper.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
-    says("connected to the wrapper again").await;
+    says("reconnected to the wrapper").await;
     wrapper.client().await.graceful().await;
     let code = eventually("the wait ends", async || waits.try_wait().unwrap().ok_or("running")).await;
     // The exit code of an adopted runner can be unknown, which is not a success.

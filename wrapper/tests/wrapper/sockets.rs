@@ -268,7 +268,7 @@ async fn invalid_systemd_sockets_exit_125() {
         alone = alone.env("LISTEN_PID", "1");
         let mut alone = alone.child(&[]);
         assert_eq!(alone.ended().await.code(), Some(125));
-        assert!(alone.read("log").contains("systemd passed no such socket"), "{}", alone.read("log"));
+        assert!(alone.read("log").contains("systemd did not pass this socket"), "{}", alone.read("log"));
     }
     // A listener on all addresses. systemd's tool waits for a client, so the test connects.
     let port = free_port();

@@ -81,7 +81,7 @@ async fn full_disk_does_not_prevent_drain() {
     assert!(reasons.contains("the state file cannot be written: No space left"), "{reasons}");
     drop(file);
     fs::remove_file(fill).unwrap();
-    first.logged("state file writable again").await;
+    first.logged("state file is writable again").await;
     let second = killed_and_again(first, "rw").await;
     let found = status(&second).await;
     assert_eq!(found.state(), State::Draining, "{found:?}");
@@ -98,7 +98,7 @@ async fn read_only_disk_does_not_prevent_adoption() {
     assert_eq!(found.drain.clone().unwrap().id, "deploy-9", "{found:?}");
     second.client().await.becomes(runner_wrapper::Status::Stopped).await;
     assert!(second.record().ends_with("TERM"), "{}", second.record());
-    second.logged("cannot write state file").await;
+    second.logged("cannot write the state file").await;
     second.v1_client().await.start(StartRequest {}).await.unwrap();
     eventually("the next runner", async || match second.record() {
         record if record.ends_with("TERM ready") => Ok(()),

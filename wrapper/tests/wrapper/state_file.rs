@@ -123,7 +123,7 @@ async fn newer_state_file_and_its_runner_are_not_changed() {
         "format \\\"2\\\"",
         &format!("the runner (PID {runner}) may still be running"),
         "w.sock.state",
-        "Start the newer grit-wrapper again",
+        "Restart the newer grit-wrapper",
     ] {
         assert!(log.contains(text), "{text}: {log}");
     }
@@ -141,7 +141,7 @@ async fn newer_state_file_and_its_runner_are_not_changed() {
 async fn unreadable_state_file_starts_no_runner() {
     // Of an incompatible newer version; truncated; of another program.
     for (text, why) in [
-        ("{\"version\":\"2\"}", "a runner may still be running. Start the newer grit-wrapper again"),
+        ("{\"version\":\"2\"}", "a runner may still be running. Restart the newer grit-wrapper"),
         ("{\"version\":\"1\",\"chi", "check that no runner is running, then remove the file"),
         ("hello", "check that no runner is running, then remove the file"),
     ] {
@@ -169,7 +169,7 @@ async fn unwritable_state_file_prevents_neither_start_nor_drain() {
     };
     let unsaved = "the state file cannot be written: Is a directory";
     let found = reasons().await;
-    assert!(found.contains(unsaved) && found.contains("does not know of the latest start"), "{found}");
+    assert!(found.contains(unsaved) && found.contains("the latest start or drain is lost"), "{found}");
 
     first.client().await.graceful().await;
     first.recorded("ready QUIT").await;
@@ -180,7 +180,7 @@ async fn unwritable_state_file_prevents_neither_start_nor_drain() {
         if found.contains(unsaved) { Err(found) } else { Ok(()) }
     })
     .await;
-    first.logged("state file writable again").await;
+    first.logged("state file is writable again").await;
     first.signal(Signal::KILL);
     first.ended().await;
     let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&[]);
@@ -199,7 +199,7 @@ async fn upgrade_with_unwritable_state_file_is_refused() {
     wrapper.signal(Signal::USR1);
     eventually("the reason", async || {
         let log = wrapper.read("log");
-        if log.contains("the new binary would not learn of the latest changes") { Ok(()) } else { Err(log) }
+        if log.contains("so the latest changes would be lost") { Ok(()) } else { Err(log) }
     })
     .await;
     assert_eq!(wrapper.client().await.status().await.0, Status::InShutdown);

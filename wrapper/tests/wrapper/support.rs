@@ -340,7 +340,7 @@ pub(crate) fn is_alive(number: u32) -> bool {
 
 /// The failure reason of an adopted runner. It may be unknown only on kernels that do not report it.
 pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
-    let unknown = "exited; exit status unknown, because this wrapper is not its parent";
+    let unknown = "exited; the exit status is unknown, because this wrapper is not the parent of the process";
     reason == real || (!kernel_gives_exit_status() && reason == unknown)
 }
 

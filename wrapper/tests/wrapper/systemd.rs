@@ -169,7 +169,7 @@ async fn wrapper_is_not_ready_without_its_tcp_addresses() {
         let reason = format!("the wrapper does not listen on {tcp}: in use by another process");
         let health = becomes(&mut client, Level::Process, &reason).await;
         assert_eq!((health.runner_version.as_deref(), health.reasons.len()), (Some("19.2.0"), 1));
-        let line = "STATUS=The runner is running, health level process; the wrapper does not listen on all its addresses";
+        let line = "STATUS=The runner is running, health level process; the wrapper does not listen on all of its addresses";
         wait_for_message(&manager, &mut all, line).await;
         assert!(!all.contains("READY=1"), "{all}");
         let serving = async || {

@@ -175,7 +175,7 @@ impl Sent {
         }
         let mut line = format!("The runner {}", status::line(status));
         if !is_bound {
-            line += "; the wrapper does not listen on all its addresses";
+            line += "; the wrapper does not listen on all of its addresses";
         } else if !self.ready && status.state() == State::Running {
             line += &format!("; systemd waits for the level {}", names::short(wanted.as_str_name()));
             if let Some(reason) = status.health.as_ref().and_then(|health| health.reasons.first()) {
@@ -271,7 +271,7 @@ mod tests {
         let line = "STATUS=The runner is running, health level none";
         assert_eq!(
             sent.message(&status, false, true, Level::Process),
-            format!("{line}; the wrapper does not listen on all its addresses\n")
+            format!("{line}; the wrapper does not listen on all of its addresses\n")
         );
         assert_eq!(sent.message(&status, true, true, Level::Process), format!("READY=1\n{line}\n"));
     }

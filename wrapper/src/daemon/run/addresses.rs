@@ -129,7 +129,7 @@ async fn bind(
             error!(
                 { key::ADDRESS } = %address,
                 { key::ERROR } = error,
-                "cannot listen on this address of {flag} yet; trying again every {RETRY_DELAY:?}"
+                "cannot listen on this address of {flag} yet; retrying every {RETRY_DELAY:?}"
             );
             Ok(bind_later(flag, address.clone(), rules.clone(), Arc::downgrade(kept), health.clone()).boxed())
         }

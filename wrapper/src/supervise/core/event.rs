@@ -93,9 +93,9 @@ pub enum Refusal {
          it has exited"
     )]
     TooLate,
-    #[error("without --state-file the new binary would not know the runner")]
+    #[error("without --state-file, the new binary cannot adopt the runner")]
     NoStateFile,
-    #[error("the state file cannot be written, so the new binary would not learn of the latest changes")]
+    #[error("the state file cannot be written, so the latest changes would be lost")]
     StateNotSaved,
     #[error("too many callbacks with different URLs or methods for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,

@@ -25,7 +25,7 @@ impl Journal {
                 warn!(
                     { key::ERROR } = %error,
                     { key::PID } = pid,
-                    "cannot search the runner's log for aborted jobs and lost results of jobs during the drain; its outcome is unknown"
+                    "cannot check the runner's log for aborted jobs and lost job results; the outcome of the drain is unknown"
                 );
                 LogEvidence { unreadable: true, ..LogEvidence::default() }
             }

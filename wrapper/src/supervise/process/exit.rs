@@ -38,9 +38,9 @@ impl fmt::Display for Exit {
                 Some(name) => write!(f, "signal: {name}"),
                 None => write!(f, "signal: signal {number}"),
             },
-            Self::Unknown => {
-                f.write_str("exited; exit status unknown, because this wrapper is not its parent")
-            }
+            Self::Unknown => f.write_str(
+                "exited; the exit status is unknown, because this wrapper is not the parent of the process",
+            ),
         }
     }
 }

@@ -81,7 +81,8 @@ impl Identity {
             None | Some(Err(Errno::SRCH)) => Ok(false),
             // With EPERM it exists, too.
             Some(Ok(()) | Err(_)) => Err(io::Error::other(format!(
-                "process {} exists, but /proc/{0}/stat cannot be read, so it is unknown whether it is the runner",
+                "process {} exists, but /proc/{0}/stat cannot be read, so the wrapper cannot determine whether this process is the \
+                 runner",
                 self.pid
             ))),
         }

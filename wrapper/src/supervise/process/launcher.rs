@@ -67,8 +67,8 @@ impl fmt::Display for Launcher {
         let Self { name, pid, runner } = self;
         write!(
             f,
-            "the command starts the runner (PID {runner}) through `{name}` (PID {pid}), which does not pass SIGQUIT on, so that a drain \
-             would not reach the runner or would abort its jobs. Use `exec` in a script, `setpriv` or `sudo -u` instead of `su` or \
+            "the runner's command starts the runner (PID {runner}) through `{name}` (PID {pid}), and `{name}` does not pass SIGQUIT on: \
+             a drain would have no effect or would abort jobs. Use `exec` in a script, `setpriv` or `sudo -u` instead of `su` or \
              `runuser`, or User= in the unit"
         )
     }

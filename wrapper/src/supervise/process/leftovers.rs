@@ -106,7 +106,7 @@ impl LeftoverProcesses {
                     info!(
                         { key::PROCESSES } = killed.len(),
                         { key::RUNNER_PID } = self.runner.pid,
-                        "killed the processes that the runner left running"
+                        "killed processes that were still running after the runner exited"
                     );
                 }
                 return found;

@@ -41,8 +41,8 @@ impl Saved {
         warn!(
             { key::PID } = process.pid,
             { key::PATH } = %state_file.display(),
-            "the state file does not have the runner of an earlier wrapper, which is running: the file was removed, or \
-             could not be written; a drain of this runner must be requested again"
+            "the state file does not have the running runner of a previous wrapper: the file was removed, or could not be written; \
+             if this runner was draining, repeat the drain request"
         );
         let child = ChildInfo { process, started: Moment::now() - process::age(process.pid) };
         let supervision =
@@ -80,15 +80,14 @@ impl Saved {
                 if !self.origin.command.is_empty() && self.origin.command != command.words() {
                     warn!(
                         { key::PID } = saved.pid(),
-                        "the adopted runner keeps running with the command of the previous wrapper, but is probed \
-                         with the settings of the new command. To use the new command, drain and start the runner"
+                        "the adopted runner keeps running with the command of the previous wrapper, but probes use the settings of the \
+                         new command. To use the new command, drain and start the runner"
                     );
                 }
             }
             _ if id.is_some() => info!(
                 { key::ID } = id,
-                "runner was stopped on request before this wrapper started; not starting it. To start it: \
-                 `grit-wrapper start`"
+                "the runner was drained before this wrapper started, so it is not started. To start the runner: `grit-wrapper start`"
             ),
             (Some(_), None) => warn!("the previous wrapper's runner has exited; starting a new runner"),
             (None, _) => {}

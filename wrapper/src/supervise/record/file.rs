@@ -44,18 +44,17 @@ pub enum RecordError {
     },
     /// Another release wrote it, and it may contain values that must not be ignored.
     #[error(
-        "--state-file {path:?}: has format {format:?}, written by a newer grit-wrapper; this version \
-         ({version}) supports format {known:?}. Nothing was changed: {runner} may still be running. Start \
-         the newer grit-wrapper again; it adopts the runner. To downgrade, first stop the service with \
-         the newer version, which drains the runner and removes the file",
+        "--state-file {path:?}: has format {format:?}, written by a newer grit-wrapper; this version ({version}) supports format \
+         {known:?}. Nothing was changed: {runner} may still be running. Restart the newer grit-wrapper: it adopts the runner. To \
+         downgrade, first stop the service with the newer version: the stop drains the runner and removes the file",
         version = env!("CARGO_PKG_VERSION"),
         known = format::VERSION,
         runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner (PID {pid})")),
     )]
     Newer { path: PathBuf, format: String, runner: Option<u32> },
     #[error(
-        "--state-file {path:?}: invalid content. A runner of the previous wrapper may still be running: \
-         check that no runner is running, then remove the file"
+        "--state-file {path:?}: invalid content. The runner of the previous wrapper may still be running: make sure that no runner is \
+         running, then remove the file"
     )]
     Broken {
         path: PathBuf,

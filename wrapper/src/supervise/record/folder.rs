@@ -60,7 +60,10 @@ fn refuse_others(
 ) -> io::Result<()> {
     let (uid, mode) = (found.uid(), found.mode() & 0o7777);
     if uid != 0 && uid != geteuid().as_raw() {
-        return Err(denied(path, format_args!("is owned by user {uid}, who could {danger}: {by_owner}")));
+        return Err(denied(
+            path,
+            format_args!("is owned by user {uid}, and this user could {danger}: {by_owner}"),
+        ));
     }
     if mode & OTHERS_WRITE != 0 {
         let why = format_args!("has mode {mode:04o}, so other users could {danger}: {by_mode}");

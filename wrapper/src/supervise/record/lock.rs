@@ -60,7 +60,7 @@ impl Drop for Lock {
     /// lock.
     fn drop(&mut self) {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
-            warn!({ key::ERROR } = %errno, "cannot unlock lock file; the lock is released when the file is closed");
+            warn!({ key::ERROR } = %errno, "cannot unlock the lock file; closing the file releases the lock");
         }
     }
 }

@@ -47,13 +47,13 @@ impl Recorder {
             Ok(()) => {
                 self.written = Some(saved);
                 if self.again.take().is_some() {
-                    info!("state file writable again");
+                    info!("state file is writable again");
                 }
             }
             Err(error) => {
                 self.written = None;
                 if self.again.is_none() {
-                    error!({ key::ERROR } = %error, "cannot write state file; state changes are not persisted; retrying");
+                    error!({ key::ERROR } = %error, "cannot write the state file, so state changes are not saved; retrying");
                 }
                 self.again = Some(Instant::now() + RETRY_DELAY);
             }

@@ -34,7 +34,7 @@ impl Task {
         if aborted_jobs && exit.is_success() {
             warn!(
                 { key::PID } = pid,
-                "the runner aborted its jobs during the drain: another process sent SIGTERM or SIGINT to it"
+                "the runner aborted its jobs during the drain, because another process sent SIGTERM or SIGINT to the runner"
             );
         } else if log.lost_results {
             warn!(
@@ -78,7 +78,7 @@ impl Task {
                     warn!(
                         { key::PID } = pid,
                         { key::OPEN_REQUESTS } = open,
-                        "the runner cancels its open job requests; a job that GitLab has assigned to one of them is lost"
+                        "the runner cancels its open job requests; a job that GitLab has assigned to such a request is lost"
                     );
                 }
                 Some(Event::SignalSent(signal))

@@ -152,7 +152,8 @@ fn exits(page: &mut MetricsText, supervision: &Supervision, counters: &Counters)
 fn jobs(page: &mut MetricsText, health: &v1::Health) {
     page.gauge(
         "grit_wrapper_runner_jobs_scrape_success",
-        "Whether the last read of the runner's jobs succeeded (1) or failed (0): from its job list, or else from its metrics.",
+        "Whether the last read of the runner's jobs succeeded (1) or failed (0). Source: the job list of the runner, otherwise its \
+         metrics.",
     );
     page.sample("grit_wrapper_runner_jobs_scrape_success", &[], u8::from(health.jobs.is_some()));
     if let Some(jobs) = health.jobs {
@@ -230,10 +231,7 @@ fn drains(page: &mut MetricsText, counters: &Counters) {
 }
 
 fn peers(page: &mut MetricsText, counters: &Counters) {
-    page.counter(
-        "grpc_server_handled_total",
-        "gRPC calls that were answered, by service, method and status code.",
-    );
+    page.counter("grpc_server_handled_total", "Completed gRPC calls, by service, method and status code.");
     for (method, (service, name)) in METHODS.iter().enumerate() {
         for (code, code_name) in CODE_NAMES.iter().enumerate() {
             let count = counters.requests[method][code].get();

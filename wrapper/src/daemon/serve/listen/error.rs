@@ -27,8 +27,7 @@ pub enum ListenError {
     )]
     BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
     #[error(
-        "fd://{name}: systemd passed no such socket (LISTEN_FDS, LISTEN_FDNAMES); start the .socket unit \
-         of this service"
+        "fd://{name}: systemd did not pass this socket (LISTEN_FDS, LISTEN_FDNAMES); start the .socket unit of this service"
     )]
     NotPassed { name: String },
     #[error("{address}: the host name has no IP address")]
