@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_has_one_notation_for_one_host() {
+    fn notations_of_one_host_have_one_identity() {
         let plain = |address| of(address, Selectors::default(), Some("i-1"));
         assert_eq!(plain("Host-A.example").to_string(), "host-a.example:22 unix:///w.sock");
         assert_eq!(plain("host-a.example:22"), plain("Host-A.example"));

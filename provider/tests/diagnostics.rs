@@ -93,7 +93,7 @@ fn titles() -> BTreeSet<(String, String)> {
                 text += if position == 0 { "" } else { "…" };
                 text += part.split_once('}').map_or(part, |(_, after)| after);
             }
-            // Parts of sentences follow a code, too.
+            // Parts of sentences also follow a code.
             let is_title = text.starts_with(|c: char| c.is_uppercase() || matches!(c, '`' | '…'))
                 && !text.contains("… …")
                 && !text.contains([':', '.']);

@@ -17,7 +17,7 @@ pub struct Status {
     /// Number of restarts after unexpected exits, since the last call of Start.
     #[prost(uint32, tag = "6")]
     pub restarts: u32,
-    /// The runner exits unexpectedly again and again. False again after it has been running for two minutes, and after Start.
+    /// The runner exits unexpectedly and repeatedly. False after the runner has been running for two minutes, and after Start.
     #[prost(bool, tag = "7")]
     pub crash_loop: bool,
     #[prost(message, optional, tag = "8")]
@@ -36,15 +36,15 @@ pub struct Status {
     /// The drain that stopped the previous runner, if a runner was started after it. `last_drain.exit` is the exit of that runner.
     #[prost(message, optional, tag = "13")]
     pub last_drain: ::core::option::Option<Drain>,
-    /// Identifies the runner's process, while it is running: `boot_id`, PID and start time, separated by "/". Another process with the same PID,
-    /// also one of a later boot, has another value.
+    /// Identifies the runner's process, while it is running: `boot_id`, PID and start time, separated by "/". Another process with the same PID has a
+    /// different value, even after a reboot.
     #[prost(string, tag = "14")]
     pub process: ::prost::alloc::string::String,
-    /// The kernel's boot id of the host. With another one, no process of the earlier boot is running.
+    /// The kernel's boot id of the host. After a change of this value, no process of the previous boot is running.
     #[prost(string, tag = "15")]
     pub boot_id: ::prost::alloc::string::String,
-    /// Where the runner is registered: one entry for each GitLab instance of its configuration, at most 20. Also sent while no runner is running.
-    /// Empty if the configuration cannot be read. There is no token in it.
+    /// Registrations of the runner: one entry for each GitLab instance of its configuration, at most 20. Sent even while no runner is running. Empty
+    /// if the configuration cannot be read. An entry does not contain a token.
     #[prost(message, repeated, tag = "16")]
     pub registrations: ::prost::alloc::vec::Vec<Registration>,
 }
@@ -97,8 +97,8 @@ pub mod exit {
 pub struct Health {
     #[prost(enumeration = "Level", tag = "1")]
     pub level: i32,
-    /// Human-readable reasons why the next level is not reached. While the runner is being stopped, the first one says so, and others are problems
-    /// of the stop, such as a suspended process.
+    /// Human-readable reasons why the next level is not reached. While the runner is being stopped, the first reason is the stop, and the other
+    /// reasons are problems of the stop, such as a suspended process.
     #[prost(string, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Values reported by the runner.
@@ -140,8 +140,8 @@ pub struct Health {
     /// Autoscaling groups of the `\[[runners]\]` sections: plugin, location and name, such as `aws/runners-blue`.
     #[prost(string, repeated, tag = "16")]
     pub worker_groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Number of sections whose token GitLab rejects: it has accepted no job request of the section since the start of the runner process, and has rejected
-    /// so many that the runner pauses them (`unhealthy_requests_limit`, `unhealthy_interval`).
+    /// Number of sections whose token GitLab rejects. Since the start of the runner process, GitLab has not accepted a job request of the section, and
+    /// has rejected so many that the runner pauses them (`unhealthy_requests_limit`, `unhealthy_interval`).
     #[prost(uint32, optional, tag = "17")]
     pub rejected_sections: ::core::option::Option<u32>,
 }
@@ -167,8 +167,8 @@ pub struct OldestJob {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {
-    /// The id of the first request; `upstream` for a request through upstream's API; `signal` for a signal to the wrapper, until a client joins
-    /// that drain.
+    /// The id of the first request. `upstream` for a request through upstream's API. `signal` for a signal to the wrapper, until a client joins the
+    /// drain.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     #[prost(enumeration = "Mode", tag = "2")]
@@ -195,11 +195,12 @@ pub struct Drain {
     /// Time from now until `deadline`, so that clients do not need the same clock. 0 if `deadline` has passed.
     #[prost(message, optional, tag = "10")]
     pub until_deadline: ::core::option::Option<::prost_types::Duration>,
-    /// Who made a graceful drain forceful by a request, in the form of `requested_by`. Empty if nobody did, or if the deadline did.
+    /// User and transport of the request that made a graceful drain forceful, as in `requested_by`. Empty if no request did.
     #[prost(string, tag = "11")]
     pub forced_by: ::prost::alloc::string::String,
-    /// Job requests that were open when SIGQUIT was sent or, before that, are open now. GitLab may have assigned a job to such a request, and the
-    /// runner cancels it. A request that GitLab has been holding for seconds (long polling) does not count. Absent if the number is unknown.
+    /// Number of job requests that were open when SIGQUIT was sent, or that are open now if it was not sent yet. GitLab may have assigned a job to
+    /// such a request, and the runner cancels the request. A request that GitLab has been holding for seconds (long polling) does not count. Absent if
+    /// the number is unknown.
     #[prost(uint32, optional, tag = "12")]
     pub open_requests: ::core::option::Option<u32>,
     /// Human-readable: what a graceful drain waits for before SIGQUIT, such as "waiting for a gap between job requests, 1 open". Empty after the signal,
@@ -222,7 +223,8 @@ pub struct DrainRequest {
     /// Human-readable reason. At most 1000 characters.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Time from now until a graceful drain becomes forceful, more than 0. Absent: never. If several calls join one drain, the earliest deadline is used.
+    /// Time from now until a graceful drain becomes forceful, more than 0. Absent: never. If several calls join one drain, the earliest deadline is
+    /// used.
     #[prost(message, optional, tag = "4")]
     pub deadline: ::core::option::Option<::prost_types::Duration>,
     #[prost(message, optional, tag = "5")]
@@ -369,7 +371,7 @@ pub enum Level {
     Process = 2,
     /// The runner has enough `\[[runners]\]` sections and reports that it is ready.
     Ready = 3,
-    /// GitLab accepts the job requests of every `\[[runners]\]` section. It accepts those of a paused runner, too, and sends no jobs.
+    /// GitLab accepts the job requests of every `\[[runners]\]` section. GitLab also accepts the job requests of a paused runner, and sends no jobs.
     Polling = 4,
     /// At least one job has ended successfully since the start of the runner process.
     Working = 5,
@@ -446,7 +448,7 @@ pub enum DrainOutcome {
     Killed = 3,
     /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner exited, but its exit code is unknown, because it had been adopted; or it exited with code 0, and its log could not be searched for
+    /// The runner exited, but its exit code is unknown, because it had been adopted; or it exited with code 0, and its log could not be checked for
     /// aborted jobs. Its jobs may have been aborted.
     Unknown = 5,
     /// No runner was running at the time of the request.
@@ -659,7 +661,7 @@ pub mod wrapper_client {
                 .insert(GrpcMethod::new("grit.wrapper.v1.Wrapper", "Drain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Cancels a drain. Possible until SIGQUIT is sent to the runner: `status.drain.signalled`. It is sent in a gap between the runner's job
+        /// Cancels a drain. Possible until SIGQUIT is sent to the runner (`status.drain.signalled`). SIGQUIT is sent in a gap between the runner's job
         /// requests, and not shortly after the runner's start.
         /// Errors: FAILED_PRECONDITION with the reason.
         pub async fn cancel(
@@ -778,7 +780,7 @@ pub mod wrapper_server {
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Cancels a drain. Possible until SIGQUIT is sent to the runner: `status.drain.signalled`. It is sent in a gap between the runner's job
+        /// Cancels a drain. Possible until SIGQUIT is sent to the runner (`status.drain.signalled`). SIGQUIT is sent in a gap between the runner's job
         /// requests, and not shortly after the runner's start.
         /// Errors: FAILED_PRECONDITION with the reason.
         async fn cancel(

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_reported_after_a_stop() {
+    async fn stopped_reporter_reports_no_change() {
         let stop = CancellationToken::new();
         let (progress, lines) = progress(&stop);
         let keys = ["m1".to_owned()];

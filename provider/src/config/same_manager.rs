@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{explain::values, manager::WrapperIdentity};
 
-/// Adds an error for each manager whose wrapper or instance id an earlier key has, too. Unknown values are not compared.
+/// Adds an error for each manager that has the same wrapper or instance id as a previous key. Unknown values are not compared.
 ///
 /// `identity`: the wrapper that a connection to the manager reaches.
 pub(crate) fn refuse(

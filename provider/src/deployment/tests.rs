@@ -165,7 +165,7 @@ async fn stop_ends_the_process_group() {
 }
 
 #[tokio::test]
-async fn file_is_read_and_its_problem_is_reported() {
+async fn readable_file_is_read_and_problem_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("terraform.tfstate");
     fs::write(&path, r#"{"version": 4, "outputs": {"grit_runner_managers": {"value": {}}}}"#).unwrap();

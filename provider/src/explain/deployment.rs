@@ -119,7 +119,7 @@ fn found(outputs: &[String]) -> String {
 fn workspace(source: &Source) -> &'static str {
     match source {
         Source::Directory(_) => {
-            " If it uses another workspace, select that one there: `terraform workspace select NAME`."
+            " If that configuration uses another workspace, select it: run `terraform workspace select NAME` in the directory."
         }
         Source::File(_) | Source::Text(_) => "",
     }

@@ -75,7 +75,7 @@ impl<W: Wrapper> Operation for Cancel<'_, W> {
             return Ok(Some(Err(NotCancelled::Exited)));
         }
         if !is_draining(&snapshot) {
-            // A cancelled drain leads here, too, if the response to the request was lost.
+            // This is also the status of a cancelled drain if the response to the request was lost.
             let was_requested = self.requested != Requested::No;
             return Ok(Some(Ok(if was_requested { Cancelled::Done } else { Cancelled::NotDraining })));
         }

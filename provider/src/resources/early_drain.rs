@@ -1,6 +1,6 @@
 //! A drain that a health check starts before the destroy of its drain resource: what the plan of the drain resource passes to the health check.
 //!
-//! Terraform plans a health check after all drain resources that it refers to, and reads it after that, too. So the plan of a health check can contain
+//! Terraform plans and reads a health check after all drain resources that the health check refers to. So the plan of a health check can contain
 //! the drains that the run will end. The apply, which is often another process, gets this with the private data of the health check.
 
 use grit_plugin::schema::Value;

@@ -159,7 +159,7 @@ impl Resource for RunnerDrain {
             let explained = import::other_instance(prior.instance().unwrap_or_default());
             return Err(explained.at(AttributePath::new("instance_id")).into());
         }
-        // Only in a plan: values are known in an apply. One that was stored without a runner manager, too, has no runner to drain.
+        // Only in a plan: values are known in an apply. A resource that was also stored without a runner manager has no runner to drain.
         if prior.instance().is_none() && prior.has_addresses() && proposed.instance_id.is_unknown() {
             return Err(import::instance_not_known().at(AttributePath::new("instance_id")).into());
         }

@@ -221,7 +221,7 @@ fn plan_guard_variable_accepts_only_off() {
 }
 
 #[test]
-fn import_of_a_guarded_instance_is_refused_in_either_order() {
+fn import_of_guarded_instance_is_refused_in_any_order() {
     let stored_first = Run::default();
     take(&stored_first, 0, Stored("i-1", "a"));
     let imported = |run: &Run| conflict(run, Event::Imported, "i-1", "imported", None);
@@ -296,7 +296,7 @@ fn replacement_at_a_fixed_address_passes() {
 }
 
 #[test]
-fn instance_that_is_gone_shares_no_runner() {
+fn destroyed_instance_shares_no_runner() {
     let gone = Event::Ending { early: None, gone: true };
     let run = Run::default();
     assert_eq!(shared(&run, &gone, "i-1", "h w"), None);

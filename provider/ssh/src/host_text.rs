@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_characters_count_as_they_are_written() {
+    fn escaped_characters_count_in_escaped_form() {
         for character in ['\u{1b}', '\n', '<', '\u{202e}', '"', '\\', '\u{2028}'] {
             let text = shortened(character.to_string().repeat(10_000), MAX_TEXT);
             let shown = text.escape_debug().to_string().len();

@@ -45,7 +45,7 @@
 //!   that has ended is replaced. After a refused Unix socket, the next caller logs in again: the groups of the user may have changed.
 //! - At most 8 handshakes run in parallel for each host, and 64 in total, because sshd rejects more (`MaxStartups`). Rejected handshakes are
 //!   retried for a third of the connection timeout. Nothing else is retried: [`TransportError::retryable`] is whether a retry can help.
-//! - One deadline limits queue, jump hosts, logins, channel and first byte. Each phase has a limit of its own, too.
+//! - One deadline limits queue, jump hosts, logins, channel and first byte. Each phase also has a separate limit.
 //! - A tunnel is open when the first byte was received. Data that is sent only after that was not sent if opening the tunnel fails.
 //! - A host key is accepted by the rules of OpenSSH, or not at all. An unknown key is an error with its fingerprint.
 //! - Each failure is a [`TransportError`]: phase, [`Route`], [`Cause`] and what was received. [`TransportError::reachability`] is what it shows

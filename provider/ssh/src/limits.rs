@@ -130,7 +130,7 @@ mod tests {
 
     /// Phases that are each slow for a part of the time share one deadline.
     #[tokio::test(start_paused = true)]
-    async fn deadline_caps_later_phases_to_remaining_time() {
+    async fn deadline_limits_later_phases_to_remaining_time() {
         let seconds = Duration::from_secs;
         let limits = Limits::new(Some(seconds(30)), None, None);
         let deadline = limits.deadline(None);

@@ -142,7 +142,7 @@ fn licence_expressions_are_evaluated() {
     }
 }
 
-/// The crate in tests/fuzz/ is not built here. Its targets are one line each: that line calls a function that the suite feeds, too.
+/// The crate in tests/fuzz/ is not built here. Each target is one line: a call of a function that the suite also feeds.
 #[test]
 fn each_fuzz_target_has_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

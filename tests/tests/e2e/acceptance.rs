@@ -237,7 +237,7 @@ fn contains(value: &Json, wanted: &Json) -> bool {
 }
 
 #[test]
-fn each_attribute_is_created_changed_nulled_unknown_and_destroyed() {
+fn attributes_are_created_changed_nulled_and_destroyed() {
     let lab = Lab::start().unwrap();
     lab.cloud().allow_callback("http://localhost:1/");
     let bench = Bench::new(|name| lab.cloud().create(name, "19.2.0").unwrap().0, &lab.client_key().path);

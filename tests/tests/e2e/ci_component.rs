@@ -182,7 +182,7 @@ fn two_runs_set_wait_variable() {
 
 /// The second run of a pipeline that is delayed until another one has applied a newer commit.
 #[test]
-fn second_run_waits_and_changes_nothing_else() {
+fn second_run_waits_without_changes() {
     let mut repository = Repository::new("      two_runs: true\n      wait_variable: wait\n");
     let shutdown = "variable \"wait\" {\n  type = bool\n  default = false\n}\n\n\
                     resource \"grit_runner_shutdown\" \"old\" {\n  runner_managers = {}\n  wait = var.wait\n}\n";

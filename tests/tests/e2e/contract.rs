@@ -107,7 +107,7 @@ fn with_earlier_state() -> Workspace {
 }
 
 #[test]
-fn state_of_earlier_build_plans_no_change() {
+fn state_of_previous_build_plans_no_change() {
     let plan = with_earlier_state().plan().unwrap().succeeded();
     assert_eq!(plan.planned(), [""; 0]);
 }

@@ -65,7 +65,7 @@ fn instance_runs_jobs_and_ends_all_its_processes() {
 }
 
 #[test]
-fn runner_survives_its_wrapper_but_not_its_host() {
+fn runner_survives_wrapper_exit_but_not_host_reset() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     polling(&lab, &host);

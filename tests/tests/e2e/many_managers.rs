@@ -18,7 +18,7 @@ use serde_json::json;
 const AT_A_TIME: usize = 10;
 
 #[test]
-fn managers_are_checked_at_once_and_drained_ten_at_a_time() {
+fn checks_run_in_parallel_and_drains_ten_at_a_time() {
     let mut rollout = Rollout::start().unwrap();
     let names: Vec<_> = (1..=12).map(|number| format!("m{number:02}-v1")).collect();
     rollout.lab.cloud().shape(|_, spec| spec.concurrent = 1);

@@ -40,7 +40,7 @@ fn has_data(query: &Query, found: &[Series]) -> bool {
 }
 
 #[test]
-fn prometheus_shows_a_rollout_until_the_end_of_the_drain() {
+fn prometheus_shows_rollout_until_end_of_drain() {
     let folder = tempfile::tempdir().unwrap();
     let mut rollout = Rollout::with_providers(&configuration(), &["grit", "lab", "local"]).unwrap();
     for module in ["prometheus", "rollout"] {
@@ -140,7 +140,7 @@ fn module_has_the_rules_of_the_package() {
     assert!(package == module, "copy the rules of the package to the module");
 }
 
-/// Prometheus renames a label of a metric that a target has, too, and the rules do not find it.
+/// Prometheus renames a label of a metric if the target has the same label, and the rules do not find it.
 #[test]
 fn module_refuses_each_label_of_the_metrics() {
     let metrics = include_str!("../../../docs/wrapper/metrics.md");

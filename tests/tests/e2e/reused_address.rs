@@ -45,7 +45,7 @@ impl Address {
 }
 
 #[test]
-fn drain_of_lost_instance_spares_its_successor_at_one_address() {
+fn drain_of_lost_instance_does_not_drain_new_instance() {
     let mut address = Address::new();
     address.write(&json!({ "grit_runner_drain": { "m": address.drain("i-1") } }));
     address.workspace.apply().unwrap().succeeded();
@@ -107,7 +107,7 @@ fn health_check_spares_successor_at_one_address() {
 
 /// The command of the connection selects the host by the instance, and the addresses say nothing.
 #[test]
-fn managers_of_one_address_differ_by_the_values_in_their_command() {
+fn command_values_distinguish_managers_of_one_address() {
     let address = Address::new();
     let manager = |number: u8| {
         let mut manager = address.manager.clone();

@@ -73,7 +73,7 @@ fn one_apply_rolls_to_next_version_without_job_loss() {
 
     rollout.workspace.destroy().unwrap().succeeded();
     assert_eq!(rollout.hosts(), Vec::<String>::new());
-    assert_eq!(rollout.signals("m1-v2"), ["SIGQUIT"], "a destroy drains, too");
+    assert_eq!(rollout.signals("m1-v2"), ["SIGQUIT"], "a destroy also drains");
     rollout.workspace.providers().assert_none_left(PATIENCE);
 }
 

@@ -200,7 +200,7 @@ fn forceful_shutdown_warns_at_plan_and_aborts_jobs() {
 }
 
 #[test]
-fn triggers_drain_a_runner_that_was_started_again() {
+fn triggers_drain_a_restarted_runner() {
     let old = Retirement::start(&["m1", "m2"]);
     old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "1" } }));
     old.apply().succeeded();

@@ -53,7 +53,7 @@ fn errors(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn status_has_values_of_reachable_and_causes_of_others() {
+fn status_has_values_of_reachable_and_errors_of_unreachable() {
     let hosts = Hosts::start();
     let (up, down) = (hosts.create("up"), hosts.create("down"));
     let mut refused = up.runner_manager();
@@ -201,7 +201,7 @@ fn silent_host_ends_at_the_timeout() {
 }
 
 #[test]
-fn empty_map_needs_no_connection_and_unknown_is_deferred() {
+fn empty_map_needs_no_connection_unknown_map_is_deferred() {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let main = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n\
         resource \"terraform_data\" \"late\" {\n  input = \"127.0.0.1:1\"\n}\n\

@@ -163,7 +163,7 @@ fn drain_whose_log_search_fails_is_not_clean() {
 
 /// The time in which the journal is read does not shorten the part of the drain that is searched.
 #[test]
-fn slow_journalctl_hides_no_aborted_job() {
+fn slow_journalctl_does_not_hide_aborted_job() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let script = "trap : QUIT

@@ -208,7 +208,7 @@ fn upstream_drain_ends_with_process_exit() {
 }
 
 #[test]
-fn forgotten_upstream_shutdown_is_requested_again() {
+fn forgotten_upstream_shutdown_is_re_requested() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let upstream = Upstream::new(Duration::from_secs(10), Duration::from_secs(1));

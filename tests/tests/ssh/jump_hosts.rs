@@ -165,7 +165,7 @@ async fn frozen_jump_host_is_an_error() {
 
 /// The kernel of a jump host delays its acknowledgements by 40 ms, except when it has data to send: see `Handler::prompt_acknowledgement`.
 #[tokio::test]
-async fn relayed_session_prompts_acknowledgements_and_direct_one_does_not() {
+async fn only_relayed_session_prompts_acknowledgements() {
     for (method, prompts) in [(Method::Direct, false), (Method::Jump, true), (Method::ProxyCommand, true)] {
         let topology = Topology::with(method, |builder| builder.config("LogLevel DEBUG1"));
         soon(topology.connector().client(topology.target()).check_status()).await.unwrap();

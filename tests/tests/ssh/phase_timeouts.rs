@@ -18,7 +18,7 @@ use std::{
 use tokio::net::TcpListener;
 
 /// The whole limit: a third of it is for TCP and for a channel, a half for the handshake and for the login. The earlier phases
-/// must keep their limits, too, on a busy machine.
+/// must also keep their limits on a busy machine.
 const CONNECT: Duration = Duration::from_secs(18);
 const THIRD: Duration = Duration::from_secs(6);
 const HALF: Duration = Duration::from_secs(9);

@@ -151,7 +151,7 @@ async fn refused_new_login_keeps_the_open_session() {
 
 /// Fifty waiters share one failed attempt: fifty rejections would block the client's address.
 #[tokio::test]
-async fn refused_login_fails_all_waiters_at_once() {
+async fn refused_login_fails_all_waiters_immediately() {
     let fixture = Fixture::new();
     let mut options = fixture.options();
     options.username = Some("nobody-here".to_owned());

@@ -147,7 +147,7 @@ async fn host_certificates_are_verified() {
     insta::assert_snapshot!("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
 }
 
-/// OpenSSH's client refuses the first one, too: "disallowed algorithm".
+/// OpenSSH's client also refuses the first certificate: "disallowed algorithm".
 #[tokio::test(flavor = "multi_thread")]
 async fn host_certificate_with_sha1_signature_is_refused() {
     let fixture = Fixture::new();

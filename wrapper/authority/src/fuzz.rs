@@ -148,7 +148,7 @@ mod tests {
 
         /// Every request is accepted, whatever its authority, and its other fields are as the client means them.
         #[test]
-        fn h2_decodes_rewritten_requests_as_sent(
+        fn h2_decodes_rewritten_requests_unchanged(
             requests in prop::collection::vec((authority_field(), prop::collection::vec(header(), 0..4)), 1..12),
             chunk in 1..100_usize,
         ) {

@@ -41,7 +41,7 @@ pub enum Goal {
     Process,
     /// The runner is ready for jobs.
     Ready,
-    /// GitLab accepts the runner's job requests. It accepts those of a paused runner, too.
+    /// GitLab accepts the runner's job requests. GitLab also accepts the job requests of a paused runner.
     Polling,
     /// The runner polls, and has finished a job successfully since its start.
     Working,

@@ -138,7 +138,7 @@ impl OwnProcess {
     }
 }
 
-/// The supervisor, with the runner of an earlier wrapper if there is one.
+/// The supervisor, with the runner of a previous wrapper if there is one.
 async fn prepare_supervisor(
     settings: &Settings,
     command: &CommandLine,

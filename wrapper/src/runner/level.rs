@@ -135,10 +135,8 @@ fn ready_faults(evidence: &Evidence) -> Vec<String> {
             }
         }
         Some(Ok(config)) if config.sections.is_empty() => {
-            reasons.push(
-                "the runner's configuration has no [[runners]] section, so the runner accepts no jobs"
-                    .to_owned(),
-            );
+            reasons
+                .push("the runner accepts no jobs: its configuration has no [[runners]] section".to_owned());
         }
         Some(Ok(_)) | None => {}
     }

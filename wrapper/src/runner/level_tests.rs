@@ -105,10 +105,7 @@ fn runner_without_section_is_not_ready() {
     let case = Case { config: Ok(config(&[])), succeeded: 1, ..Case::healthy() };
     let (level, reasons) = health_level(&case.evidence());
     assert_eq!(level, Level::Process);
-    assert_eq!(
-        reasons,
-        ["the runner's configuration has no [[runners]] section, so the runner accepts no jobs"]
-    );
+    assert_eq!(reasons, ["the runner accepts no jobs: its configuration has no [[runners]] section"]);
 }
 
 #[test]
@@ -265,7 +262,7 @@ fn one_successful_job_is_working() {
 
 /// The runner sends a job request only if a slot is free.
 #[test]
-fn section_without_request_is_no_fault_while_all_slots_are_busy() {
+fn idle_section_is_not_a_fault_while_all_slots_are_busy() {
     let case = |jobs, concurrent, b: Requests| {
         let mut polls = Polls::default();
         polls.update(&metrics(&[("a", accepted(1)), ("b", b)]), None);
@@ -295,7 +292,7 @@ fn section_without_request_is_no_fault_while_all_slots_are_busy() {
 
 /// Status -1 in the metrics. The runner does not count it as a failed health check.
 #[test]
-fn request_without_valid_response_is_no_poll() {
+fn request_without_valid_response_is_not_a_poll() {
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     let mut is = |requests, level, reason| {
         case.polls.update(&metrics(&[("a", requests)]), None);
@@ -382,7 +379,7 @@ fn section_settings_are_those_of_the_same_name() {
 }
 
 #[test]
-fn as_many_sections_poll_as_are_configured() {
+fn polling_requires_every_configured_section() {
     let mut case = Case { polls: Polls::default(), ..Case::healthy() };
     case.polls.update(&metrics(&[("a", accepted(1))]), None);
     case.is(Level::Ready, "1 of 2 [[runners]] sections: no job request has had a response yet");

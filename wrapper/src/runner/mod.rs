@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | process | it has been running for the minimum uptime (or polls), is not stopping, and was not restarted recently |
 //! | ready | its configuration has `[[runners]]` sections, and it reports that it is ready (`/health/ready`, else its process state, else its metrics) |
-//! | polling | GitLab sent a 2xx response to job requests of as many sections as the configuration has, or the job router completed them. A paused runner polls, too |
+//! | polling | GitLab sent a 2xx response to job requests of as many sections as the configuration has, or the job router completed them. A paused runner also polls |
 //! | working | at least one job has ended successfully since the start of the process |
 //!
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O, and has all reasons. Health is

@@ -114,7 +114,7 @@ mod tests {
     use crate::supervise::{ChildInfo, Mode, Moment, Stop};
 
     #[test]
-    fn runner_that_is_still_running_seconds_after_sigquit_has_not_seen_it() {
+    fn running_runner_after_sigquit_is_a_quit_problem() {
         let sent = Moment::now();
         let child = ChildInfo::example(1);
         let of = |phase, process_state: &str, seconds| {

@@ -2,7 +2,7 @@
 //!
 //! At SIGQUIT the runner cancels its open job requests. GitLab may have assigned a job to one of them: it then shows the job as running until its
 //! timeout, but the runner never runs it. GitLab assigns a job when it handles a request, so that two kinds of sections can lose none:
-//! - a section without an open request. Between the response to a request and the next request, the gauge is 0 for a moment, too, so that a value
+//! - a section without an open request. Between the response to a request and the next request, the gauge is also 0 for a moment, so that a value
 //!   counts only if the next read shows the same one, and no request has ended in between;
 //! - a section whose open requests are so old that GitLab only holds them (long polling). It responds to them without a job.
 //!
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn request_that_is_held_gets_no_job() {
+    fn held_request_gets_no_job() {
         use Reading::Open;
         let held = [(0, &[(2, 3)][..]), (4_999, &[(2, 3)]), (5_000, &[(2, 3)])];
         assert_eq!(readings(&held), [Open(2), Open(2), Open(0)]);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_job_router_end_too() {
+    fn ended_job_router_requests_are_counted() {
         let (mut sections, begin) = (Sections::default(), Instant::now());
         let mut read = |requests, millis| {
             let open = Requests { open: Some(0), ..Requests::default() };

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_toml_is_reported_by_its_line_without_its_text() {
+    fn invalid_toml_is_reported_by_line_number_without_text() {
         for (text, line) in [
             ("concurrent = ", 1),
             ("concurrent = 1\n[[runners]]\ntoken = glrt-s3cret\n", 3),

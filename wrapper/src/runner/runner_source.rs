@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_programs_that_start_the_runner_are_not_its_flags() {
+    fn launcher_flags_are_not_runner_flags() {
         const ENV: &[(&str, &str)] = &[("CONFIG_FILE", "/env.toml")];
         let config = |words: &[&str]| of_command(words, ENV).config;
         for words in [

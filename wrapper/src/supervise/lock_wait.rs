@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn live_lock_owner_fails_fast_others_are_retried() {
+    async fn running_lock_owner_fails_fast_other_locks_are_retried() {
         assert_eq!(attempts(LockOwner::new(Some(std::process::id()))).await, 1);
         for other in [None, Some(0), Some(u32::MAX)] {
             let begin = Instant::now();

@@ -40,7 +40,7 @@ pub struct Task {
     supervision: Supervision,
     child: Option<Child>,
     recorder: Recorder,
-    /// The state of an earlier wrapper was restored, and is written again first.
+    /// The state of a previous wrapper was restored, and is written again first.
     is_restored: bool,
     /// The last log lines of a failed child, while they are being read.
     reading: Option<LastLines>,
@@ -99,7 +99,7 @@ impl Task {
         self
     }
 
-    /// Restores the state of an earlier wrapper: its child, if that is running, and its unfinished callbacks.
+    /// Restores the state of a previous wrapper: its child, if that is running, and its unfinished callbacks.
     #[must_use]
     pub fn resume(mut self, found: Found) -> Self {
         self.child = found.child;
@@ -178,7 +178,8 @@ impl Task {
 
     /// Handles an event, and the events that its effects lead to. Returns the answer to it, and whether the task is over.
     ///
-    /// The effects come before the state is published: a reader of `Draining` can rely on the signal. Only a start is published before, because it can
+    /// The effects come before the state is published: a reader of `Draining` can rely on the signal. Only a start is published before, because it
+    /// can
     /// take long: meanwhile the state before it, for example of a drained runner, must not be read.
     async fn handle(&mut self, event: Event) -> (Result<Answer, Refusal>, bool) {
         let mut answer = None;

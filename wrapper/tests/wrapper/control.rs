@@ -313,7 +313,7 @@ async fn change(wrapper: &Wrapper, count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn each_accepted_change_logs_its_sender_once() {
+async fn each_accepted_change_logs_sender_once() {
     let flags = [
         "--grpc-listen=tcp://127.0.0.1:0",
         "--http-listen=tcp://127.0.0.1:0",

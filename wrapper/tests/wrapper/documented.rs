@@ -316,7 +316,7 @@ async fn wait_shows_progress_in_one_terminal_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drain_that_is_cancelled_ends_its_wait() {
+async fn cancelled_drain_ends_wait() {
     let wrapper = Start::new().flags(&["--start-grace=1h"]).child(&[]);
     wrapper.child_ready().await;
     let mut terminal = Terminal::new(&wrapper, "grit-wrapper drain --wait");

@@ -93,7 +93,7 @@ async fn processes_that_imitate_a_lost_runner_are_ignored() {
 
 /// A shell executor's job starts a copy of a shell with the name and the arguments of a runner, and leaves it behind.
 #[tokio::test]
-async fn job_that_imitates_a_runner_delays_no_drain_and_no_start() {
+async fn job_imitating_a_runner_does_not_delay_drain_or_start() {
     let start = Start::new().flags(&["--start-grace=0s"]);
     let folder = start.folder_path();
     program::copy(Path::new("/bin/sh"), &folder.join("gitlab-runner")).unwrap();

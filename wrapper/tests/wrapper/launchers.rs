@@ -156,7 +156,7 @@ async fn launcher_that_passes_sigquit_on_drains() {
 
 /// The shutdown of the wrapper cannot be refused. It waits, and its reason is shown.
 #[tokio::test]
-async fn shutdown_of_the_wrapper_sends_no_signal_to_a_launcher() {
+async fn wrapper_shutdown_sends_no_signal_to_launcher() {
     let (mut wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;
     wrapper.signal(Signal::TERM);
     let draining =

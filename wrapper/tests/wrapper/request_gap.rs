@@ -216,7 +216,7 @@ async fn deadline_or_forceful_request_ends_the_wait_with_sigterm() {
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
-/// The wrapper is killed in the wait, or replaced. The next one waits for a gap, too, and cannot know whether SIGQUIT was sent.
+/// The wrapper is killed in the wait, or replaced. The next wrapper also waits for a gap: it cannot determine whether SIGQUIT was sent.
 #[tokio::test]
 async fn next_wrapper_waits_for_a_gap() {
     for signal in [Signal::KILL, Signal::USR2] {
@@ -264,7 +264,7 @@ async fn runner_that_exits_in_the_wait_has_ended_the_drain() {
 }
 
 #[tokio::test]
-async fn metrics_that_stop_in_the_wait_end_it_after_some_seconds() {
+async fn missing_metrics_end_gap_wait_after_some_seconds() {
     let (runner, wrapper, client) = with_open_request(&[], &[]).await;
     let begin = Instant::now();
     drain(&client).await;
@@ -300,7 +300,7 @@ async fn gap_is_found_in_large_metrics() {
 }
 
 #[tokio::test]
-async fn registrations_are_reported_without_a_runner_too() {
+async fn registrations_are_reported_without_a_runner() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.toml");
     let section =

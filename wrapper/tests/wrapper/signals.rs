@@ -63,7 +63,7 @@ async fn upgrade_after_sigterm_finishes_the_shutdown() {
 
 /// As if a service manager signals the wrapper's process group and the wrapper.
 #[tokio::test]
-async fn simultaneous_signals_count_as_one() {
+async fn simultaneous_signals_count_once() {
     let mut wrapper = ready(&[], &["--jobs-take", "1000"]).await;
     wrapper.signal(Signal::TERM);
     wrapper.logged("signal received: draining").await;

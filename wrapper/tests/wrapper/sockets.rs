@@ -117,7 +117,7 @@ async fn socket_replaced_by_other_process_is_not_removed() {
 
 /// Other users could replace the socket, and answer in the place of the wrapper.
 #[tokio::test]
-async fn directory_that_others_can_write_to_is_refused() {
+async fn directory_writable_by_other_users_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own");
     fs::create_dir(&own).unwrap();

@@ -157,7 +157,7 @@ async fn unreadable_state_file_starts_no_runner() {
 
 /// A directory with the name of the new file has the effect of a full disk, also for root.
 #[tokio::test]
-async fn unwritable_state_file_prevents_neither_start_nor_drain() {
+async fn runner_starts_and_drains_with_unwritable_state_file() {
     let folder = tempfile::tempdir().unwrap();
     let in_the_way = folder.path().join("w.sock.state.new");
     fs::create_dir(&in_the_way).unwrap();
@@ -239,7 +239,7 @@ async fn empty_state_file_means_no_runner() {
 }
 
 #[tokio::test]
-async fn state_file_writable_by_others_starts_no_runner() {
+async fn state_file_writable_by_other_users_starts_no_runner() {
     let text = r#"{"version":"1","supervision":{"state":"Idle","leaving":false,"restarts":{"count":0,"failures":0,"automatic":false,"stable_at":null},"last_stop":null},"origin":{"command":[],"seen":[],"cgroup":null},"barrier":null}"#;
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let plant = |how: &dyn Fn(&Path, &Path)| {

@@ -89,7 +89,7 @@ impl Start {
         self.folder.path().to_owned()
     }
 
-    /// In the directory of an earlier wrapper, as after a restart of the service.
+    /// In the directory of a previous wrapper, as after a restart of the service.
     pub(crate) fn again(folder: TempDir) -> Self {
         Self { folder, ..Self::new() }
     }

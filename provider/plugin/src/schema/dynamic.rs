@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_decoded_as_well() {
+    fn json_is_decoded() {
         let value: Dynamic = serde_json::from_str(r#"{"a": [null, 1, 2.5, "x", false]}"#).unwrap();
         let Dynamic::Object(members) = &value else { panic!("an object") };
         let Dynamic::List(elements) = &members["a"] else { panic!("a list") };

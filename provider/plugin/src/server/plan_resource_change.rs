@@ -96,7 +96,7 @@ mod tests {
 
     /// The calls of Terraform 1.16 for an object: in the plan, in the apply of a saved plan, and of a core that stores nothing.
     #[tokio::test]
-    async fn stored_private_data_shows_plan_or_apply() {
+    async fn private_data_records_plan_or_apply() {
         let object = || Some(wire::message(vec![0x80]));
         let null = || Some(wire::null_message());
         let called = async |stores: bool, proposed: Option<pb::DynamicValue>, planned_private: &[u8]| {

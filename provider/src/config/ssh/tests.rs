@@ -276,7 +276,7 @@ fn unknown_hop_attribute_makes_ssh_block_unknown() {
 }
 
 #[test]
-fn default_known_hosts_files_are_used_only_without_others() {
+fn default_known_hosts_files_are_only_a_fallback() {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIElNXKZbIZrqk5rLVCYc1gTSkSkJy1V/dCsWHxKqWHVz";
     let value = |text: &str| Value::Value(text.to_owned());
     let list = |text: &str| Value::Value(vec![value(text)]);

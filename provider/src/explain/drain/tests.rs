@@ -101,7 +101,7 @@ fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> P
 }
 
 #[test]
-fn lost_result_or_open_request_is_no_clean_exit() {
+fn lost_result_or_open_request_is_not_clean() {
     let warning = |outcome: v1::DrainOutcome, open_requests| {
         let ended = v1::Status {
             state: v1::State::Stopped.into(),

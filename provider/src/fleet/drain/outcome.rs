@@ -70,7 +70,8 @@ pub enum NoCallback {
 pub enum NotDrained {
     /// `forceful`: the last request was for a forceful shutdown.
     TimedOut { forceful: bool },
-    /// The wrapper reports another runner process, and not the exit of the one that was draining, which may be running. `pid`: of that one.
+    /// The wrapper reports another runner process, and not the exit of the draining process, which may still be running. `pid`: of the draining
+    /// process.
     Replaced { pid: String },
     /// Too few peers are healthy.
     TooFewPeers(TooFewPeers),

@@ -281,7 +281,7 @@ async fn host_reachable_in_some_attempts_is_not_assumed_absent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_that_deadline_cuts_off_shows_nothing() {
+async fn attempt_cut_off_by_deadline_is_ignored() {
     let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
     let late = |before: ScriptedFault| {
         Scripted::new(move |input| {

@@ -57,7 +57,7 @@ async fn draining_runner_is_not_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crash_loop_starts_stable_for_again() {
+async fn crash_loop_restarts_stable_for() {
     let healthy = run(&policy(600, 30, None), |input| {
         // A crash loop, down for the first 5 s of every 25, until 105 s.
         let up = input.elapsed.as_secs() >= 105 || input.elapsed.as_secs() % 25 >= 5;

@@ -175,7 +175,7 @@ async fn refusal_after_lost_response_reports_possible_request() {
 
 /// Another client's shutdown was joined without the check, and was then cancelled.
 #[tokio::test(start_paused = true)]
-async fn runner_whose_joined_shutdown_was_cancelled_is_drained_only_with_peers() {
+async fn cancelled_joined_shutdown_is_repeated_only_with_peers() {
     let own = Host::new(|input| {
         Ok(if input.elapsed.as_secs() < 10 { RunnerStatus::InShutdown } else { RunnerStatus::Running })
     });
@@ -187,7 +187,7 @@ async fn runner_whose_joined_shutdown_was_cancelled_is_drained_only_with_peers()
 }
 
 #[tokio::test(start_paused = true)]
-async fn manager_is_no_peer_of_itself_and_no_peer_counts_twice() {
+async fn manager_is_not_its_own_peer_and_peers_count_once() {
     let (run, one, two) = (Run::default(), Host::healthy(), Host::healthy());
     // The map of all managers, as a configuration passes it.
     let all = BTreeMap::from([("a".to_owned(), peer("one", &one))]);

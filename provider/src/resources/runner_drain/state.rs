@@ -105,7 +105,7 @@ impl DrainState {
         DeleteTimeout::delete(&self.timeouts, DRAIN_TIMEOUT)
     }
 
-    /// The options that a shutdown resource has, too.
+    /// The options that a shutdown resource also has.
     pub(super) fn options(&self) -> &DrainOptions {
         &self.options
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_attempt_at_the_deadline_is_cut_off() {
+    fn only_short_attempt_at_deadline_is_cut_off() {
         let policy = HealthState::default().policy(
             &Configuration::new(ProviderArgs::default(), |_| None),
             Instant::now(),

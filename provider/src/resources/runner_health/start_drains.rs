@@ -8,7 +8,7 @@
 //! | core | by |
 //! |---|---|
 //! | protocol 6.11 (Terraform 1.16) | the private data of the plan |
-//! | others | the private data of the read, which the apply's plan gets, too; nothing with `-refresh=false` |
+//! | others | the private data of the read, which the apply's plan also receives; nothing with `-refresh=false` |
 //!
 //! An apply that fails before the health check leaves the data of its read in the state, where a later plan with `-refresh=false` finds it. That plan
 //! is refused, because its apply could not know that the data is old.

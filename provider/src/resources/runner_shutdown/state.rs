@@ -99,7 +99,7 @@ impl ShutdownState {
         }
     }
 
-    /// The options that a drain resource has, too.
+    /// The options that a drain resource also has.
     pub(super) fn options(&self) -> &DrainOptions {
         &self.options
     }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn end_all_returns_at_once_without_children() {
+    async fn end_all_returns_immediately_without_children() {
         let end = groups();
         let mut end = pin!(end.end_all(Instant::now() + LIMIT));
         assert!(futures::poll!(&mut end).is_ready());

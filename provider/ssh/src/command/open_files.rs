@@ -10,7 +10,7 @@ static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 /// Raises the soft limit to the hard limit.
 ///
 /// Each open SSH connection needs a file, and a health check connects to all its managers at the same time. The usual soft limit is 1024.
-/// Terraform raises its limit, too, but starts providers with the original one.
+/// Terraform also raises its limit, but starts providers with the original limit.
 pub fn raise_limit() {
     let original = getrlimit(Resource::Nofile);
     let Rlimit { current, maximum } = original;

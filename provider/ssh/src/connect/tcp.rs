@@ -116,7 +116,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn error_of_several_addresses_shows_most_about_host() {
+    async fn error_of_several_addresses_is_the_most_specific() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let refused = listener.local_addr().unwrap();
         drop(listener);

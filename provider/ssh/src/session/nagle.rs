@@ -22,7 +22,7 @@ pub(super) const FOLLOWING: Duration = Duration::from_millis(2);
 /// sshd before 10.1 uses Nagle's algorithm: it holds back a message until the one before is acknowledged. The kernel of a jump host
 /// delays an acknowledgement by 40 ms, except when it has data to send, and TCP_QUICKACK cannot be set there. Measured: without
 /// this, the first response through a jump host takes 40 to 80 ms longer. SSH_MSG_IGNORE would be the usual message, but russh cannot
-/// send it; sshd and other servers ignore this request, too.
+/// send it; sshd and other servers also ignore this request.
 pub(super) fn prompt_acknowledgement(session: &mut client::Session) -> Result<(), russh::Error> {
     session.send_global_request(None, "keepalive@openssh.com", &[])
 }

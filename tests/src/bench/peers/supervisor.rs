@@ -96,7 +96,7 @@ fn prepare(folder: &Path, inside: &Path) -> anyhow::Result<Starts> {
     fs::write(&run, script).context("write the script")?;
     fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).context("write the script")?;
     mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).context("make a pipe")?;
-    // Open for writing, too: otherwise the pipe would be at its end whenever no script has it open.
+    // Also open for writing: otherwise the pipe would be at its end whenever no script has it open.
     let pipe = File::options().read(true).write(true).open(&pipe).context("open a pipe")?;
     Ok(Starts(pipe))
 }

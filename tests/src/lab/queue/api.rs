@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_decoded_as_they_are_encoded() {
+    fn parameters_decode_to_encoded_values() {
         let values = [("system_id", "r_é%+ &="), ("status", "running")];
         let values: Parameters =
             values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -6,7 +6,7 @@ use std::{ops::RangeInclusive, time::Duration};
 /// Every other request is handled when it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LongPolling {
-    /// It is handled when it arrives, too (Workhorse's `apiCiLongPollingDuration` is 0).
+    /// It is also handled when it arrives (Workhorse's `apiCiLongPollingDuration` is 0).
     Off,
     /// As Workhorse does it: it is held until something changes or this time is over, and the response is 204 without a job. Only the next
     /// request can get a job.

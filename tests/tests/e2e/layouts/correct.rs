@@ -180,7 +180,7 @@ fn canary(version: &str) -> String {
 }
 
 #[test]
-fn canary_is_healthy_before_others_are_created() {
+fn canary_is_healthy_before_other_managers_are_created() {
     let rollout = Rollout::of(&canary(OLD)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.write("main.tf", &canary(NEW)).unwrap();

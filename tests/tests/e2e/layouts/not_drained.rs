@@ -150,7 +150,7 @@ fn targeting_drains_skips_health_and_keeps_instances() {
     }
 }
 
-/// The health check refers to every drain resource, so the apply creates the new instances, too. It destroys nothing.
+/// The health check refers to every drain resource, so the apply also creates the new instances. It destroys nothing.
 #[test]
 fn targeting_health_check_keeps_old_runners() {
     for (old, new, new_host) in [("m1", "m1", "m1.2"), ("m1-v1", "m1-v2", "m1-v2")] {

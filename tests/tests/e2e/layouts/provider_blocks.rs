@@ -14,7 +14,7 @@ const HOP: &str = "merge(var.ssh, { proxy_jump = [{
   }] })";
 
 #[test]
-fn provider_using_bastion_resource_loses_it_during_drain() {
+fn bastion_resource_is_destroyed_during_drain() {
     // The drain refers to the bastion, which would be sufficient without the provider block's reference.
     let all = |version: &str| {
         instance("bastion", version, CREATE_FIRST)

@@ -64,7 +64,7 @@ fn prevent_destroy_blocks_rollouts_but_not_removal() {
 
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let blocked = rollout.workspace.plan().unwrap().failed();
-    // OpenTofu's title, too.
+    // Also the title of OpenTofu.
     let title = blocked.errors()[0].0.to_owned();
     assert!(
         ["Instance cannot be destroyed", "Resource instance cannot be destroyed"].contains(&&*title),

@@ -106,7 +106,7 @@ fn manager_of_a_stored_drain_is_refused() {
 
 /// The documented limit of a plan without a refresh. It is never silent.
 #[test]
-fn plan_without_refresh_warns_about_a_new_drain_of_a_retired_manager() {
+fn plan_without_refresh_warns_about_drain_of_retired_manager() {
     let own = json!({ "instance_id": "i-1", "runner_manager": manager("10.0.0.1") });
     let workspace = workspace(&json!({ "grit_runner_drain": { "own": own } }));
     workspace.apply().unwrap().succeeded();

@@ -27,7 +27,7 @@ fn interrupted_create_is_resumed_without_second_signal() {
 }
 
 #[test]
-fn unreachable_host_fails_create_after_all_others_ended() {
+fn unreachable_host_fails_create_after_other_hosts_end() {
     let mut old = Retirement::start(&["m1", "m2", "m3"]);
     old.configure(&["m1", "m2", "m3"], &json!({}));
     old.lab.cloud().host("m2").unwrap().cut_off();
@@ -64,7 +64,7 @@ fn unreachable_host_fails_create_after_all_others_ended() {
 }
 
 #[test]
-fn assume_terminated_in_configuration_counts_at_once() {
+fn configured_assume_terminated_is_used_immediately() {
     let old = Retirement::start(&["m1"]);
     old.lab.cloud().host("m1").unwrap().cut_off();
     old.configure(&["m1"], &json!({ "on_unreachable": "assume_terminated" }));

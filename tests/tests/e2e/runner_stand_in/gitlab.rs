@@ -48,7 +48,7 @@ fn job_end_is_dropped_after_last_report_attempt() {
 }
 
 #[test]
-fn reload_enables_disabled_section_at_once() {
+fn reload_enables_disabled_section_immediately() {
     let lab = Lab::start().unwrap();
     lab.queue().refuse_token("t");
     let runner = Runner::start(&lab, "a", &["t"], &[]);

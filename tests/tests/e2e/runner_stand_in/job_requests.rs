@@ -129,7 +129,7 @@ fn busy_workers_request_no_jobs() {
 }
 
 #[test]
-fn received_job_is_followed_by_next_request_at_once() {
+fn received_job_is_followed_immediately_by_next_request() {
     let lab = Lab::start().unwrap();
     lab.queue().submit_held(4);
     // The turn of the second section would come after half an hour.

@@ -66,7 +66,7 @@ async fn held_request_ends_at_a_change_without_job() {
 }
 
 #[tokio::test]
-async fn held_request_ends_after_its_time() {
+async fn held_request_ends_after_hold_time() {
     let lab = lab(LongPolling::Held(Duration::from_millis(50)));
     let newest = newest(&lab).await;
     let begin = std::time::Instant::now();

@@ -13,7 +13,7 @@ const AT_A_TIME: usize = 10;
 
 /// Without a refresh, Terraform passes nothing from the plan to the apply.
 #[test]
-fn nothing_starts_early_without_refresh() {
+fn plan_without_refresh_starts_no_drain() {
     let old = fleet(managers(), "19.2.0", "-v1");
     let mut rollout = deployed(&old);
     rollout.set("managers", fleet(managers(), "19.2.1", "-v2")).unwrap();
@@ -33,7 +33,7 @@ fn nothing_starts_early_without_refresh() {
 }
 
 #[test]
-fn nothing_starts_after_failed_health_check() {
+fn failed_health_check_starts_no_drain() {
     let mut rollout = deployed(&fleet(1, "19.2.0", "-v1"));
     rollout.lab.queue().refuse_token("glrt-m01-v2");
     rollout.set("health", json!({ "update": "6s", "start_drains": true })).unwrap();

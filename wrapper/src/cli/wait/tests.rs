@@ -70,7 +70,7 @@ fn ended_drain_is_found_after_another_start() {
 
 /// The times of a status are not exact.
 #[test]
-fn drain_just_before_with_the_same_id_is_another_one() {
+fn earlier_drain_with_same_id_is_ignored() {
     use DrainOutcome::{Clean, Failed, Unspecified};
     let mut watcher = Watcher::new(Goal::Stopped, Progress::Lines, true);
     let (earlier, requested) = (drain("operator", 99, Failed), drain("operator", 100, Unspecified));

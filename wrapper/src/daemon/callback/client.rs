@@ -88,7 +88,7 @@ pub(super) async fn attempt(
 }
 
 async fn send(callback: &Callback, allowed: &AllowedUrls) -> Result<StatusCode, RequestError> {
-    // The callback may be one of an earlier wrapper.
+    // A previous wrapper may have accepted the callback.
     allowed.check(callback)?;
     let uri = callback.uri();
     let mut request = Request::builder().method(callback.method().clone()).uri(origin_form(uri));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn default_port_is_no_part_of_host_header() {
+    fn host_header_omits_default_port() {
         for (url, value) in [
             ("http://u:p@host:80/x", "host"),
             ("http://host:443", "host:443"),

@@ -47,7 +47,7 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug)]
 pub struct Log(WorkerGuard);
 
-/// Logs this crate's events from `level` on to stderr, and only warnings and errors of libraries. Panics are logged, too.
+/// Logs this crate's events from `level` on to stderr, and only warnings and errors of libraries. Panics are also logged.
 pub fn init(level: LevelFilter) -> Log {
     let filter = Targets::new()
         .with_default(level.min(LevelFilter::WARN))
@@ -80,7 +80,7 @@ impl Log {
     /// Waits at most a second until the logged lines are written. Call this before the process exits.
     pub fn flush(self) {
         let (done, is_done) = mpsc::channel();
-        // The guard writes to stdout if the queue is full, and stdout can be blocked, too.
+        // The guard writes to stdout if the queue is full, and stdout can also be blocked.
         let thread = thread::Builder::new().spawn(move || {
             drop(self.0);
             done.send(())

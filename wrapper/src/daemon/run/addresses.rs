@@ -1,6 +1,7 @@
 //! Opens the state file and the addresses of `run`.
 //!
-//! A unix socket must be bound at the start. A TCP address that is in use, not resolved, or of no network interface is bound as soon as possible: until
+//! A unix socket must be bound at the start. A TCP address that is in use, not resolved, or of no network interface is bound as soon as possible:
+//! until
 //! then the wrapper is not ready, because its clients may be connected to another process.
 
 use std::{
@@ -36,7 +37,7 @@ use crate::{
 /// A listener, which may have to wait for its address.
 pub(super) type Binding = BoxFuture<'static, Listener>;
 
-/// The state file, and what an earlier wrapper wrote to it.
+/// The state file, with the content that a previous wrapper wrote.
 pub(super) struct StateFile {
     pub(super) path: PathBuf,
     pub(super) record: Record,

@@ -51,7 +51,7 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
 }
 
 #[test]
-fn job_list_has_the_oldest_jobs_and_counts_the_others() {
+fn job_list_has_oldest_jobs_and_counts_younger_jobs() {
     let list = |count: usize, stage: &str| {
         let line = |number| {
             format!(
@@ -70,7 +70,7 @@ fn job_list_has_the_oldest_jobs_and_counts_the_others() {
 
 /// The process of an adopted runner can have exited, and its PID can be another process by now.
 #[test]
-fn process_is_the_identity_of_the_child_and_not_read_again() {
+fn process_identity_of_child_is_read_once() {
     let child = ChildInfo::example(std::process::id());
     let state = State::Running { child, reload: None };
     let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());

@@ -22,7 +22,7 @@ pub struct Policy {
     pub restart: RestartWhen,
     /// Action for processes that are still running after the child exited.
     pub leftovers: Leftovers,
-    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that an earlier wrapper stopped for a
+    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that a previous wrapper stopped for a
     /// client has no exit in this wrapper, which keeps running until it has started another one.
     pub leave_when_stopped: bool,
 }

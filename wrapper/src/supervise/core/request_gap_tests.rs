@@ -51,7 +51,7 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     let step = open.with(Event::Tick, timeout, &policy);
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
-    // The next wrapper knows it, too, waits for a gap again, and cannot cancel.
+    // The next wrapper reads this from the state file, waits for another gap, and cannot cancel.
     let adopted = step.next.clone().adopted(true, timeout, &policy);
     let again = adopted.with(Event::Tick, timeout + policy.handler_wait, &policy);
     assert_eq!(again.effects, []);
@@ -86,7 +86,7 @@ fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
 }
 
 #[test]
-fn adopted_child_gets_sigquit_in_a_gap_unless_it_had_it() {
+fn adopted_child_gets_sigquit_once_and_in_a_gap() {
     let (now, policy) = (Moment::now(), Policy::default());
     let adopted = waiting(now, graceful()).adopted(true, now, &policy);
     let step = adopted.with(Event::Tick, now + policy.handler_wait, &policy);

@@ -186,7 +186,7 @@ pub enum Phase {
     /// Graceful. The child handles SIGQUIT, which is held back until no job request is open, at the latest until `until`: the child cancels its open
     /// requests, and a job that GitLab has assigned to one is lost. `open` is the number of open requests, if it is known.
     AwaitingGap { until: Moment, open: Option<u32>, quit_sent_at: Option<Moment> },
-    /// Graceful. SIGQUIT was sent, and the child finishes its jobs. `repeated`: an earlier wrapper may have sent it, too.
+    /// Graceful. SIGQUIT was sent, and the child finishes its jobs. `repeated`: a previous wrapper may also have sent it.
     Draining { since: Moment, repeated: bool, refused: Option<Refused> },
     /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
     Spacing { until: Moment },

@@ -105,7 +105,8 @@ impl Supervision {
         }
     }
 
-    /// The only place that sends SIGTERM first. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if the
+    /// The only place that sends SIGTERM first. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if
+    /// the
     /// runner aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
     fn terminate(&mut self, child: ChildInfo, stop: Stop, cx: &mut Context<'_>) {
         if !stop.aborts_jobs {
@@ -208,7 +209,8 @@ impl Supervision {
 }
 
 impl Stop {
-    /// Joins `request` to this stop, which is in progress: adds its callbacks, and its deadline where that is earlier. If a client joins a shutdown of
+    /// Joins `request` to this stop, which is in progress: adds its callbacks, and its deadline where that is earlier. If a client joins a shutdown
+    /// of
     /// the wrapper, the runner stays stopped under the next wrapper.
     fn join(&mut self, request: &Self) -> Answered {
         self.add_callbacks(request)?;
@@ -252,7 +254,7 @@ impl Stop {
         true
     }
 
-    /// What was open at the first SIGQUIT counts, which may be that of an earlier wrapper.
+    /// The job requests that were open at the first SIGQUIT count. A previous wrapper may have sent this SIGQUIT.
     fn note_open(&mut self, open: Option<u32>, quit_sent_at: Option<Moment>) {
         if quit_sent_at.is_none() || self.open_requests.is_none() {
             self.open_requests = open;

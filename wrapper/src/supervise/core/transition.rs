@@ -189,7 +189,7 @@ impl Supervision {
             cx.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
         }
         self.state = State::Exited { end, stop };
-        // A child that stopped under an earlier wrapper stays stopped under this one: it would exit with each start by the service manager.
+        // A child that stopped under a previous wrapper stays stopped: it would exit with each start by the service manager.
         self.leaving |= cx.policy.leave_when_stopped;
         if self.leaving {
             cx.add(Effect::Leave);

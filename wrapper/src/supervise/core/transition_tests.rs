@@ -169,7 +169,7 @@ fn interrupted_shutdown_is_finished_by_next_wrapper() {
         assert!(matches!(ended.state, State::Exited { .. }));
     }
 
-    // The child has exited, too: the service manager starts a wrapper with another child.
+    // The child has also exited: the service manager starts a wrapper with another child.
     let fresh = left.adopted(false, now, &policy);
     assert_eq!((&fresh.state, fresh.leaving), (&State::Idle, false));
 }
@@ -360,7 +360,7 @@ fn each_exit_and_each_drain_is_counted_once() {
 
 /// A slow disk delays the state file, which is written before the signal.
 #[test]
-fn time_after_signal_counts_from_its_sending() {
+fn time_after_signal_starts_when_signal_is_sent() {
     let (now, policy) =
         (Moment::now(), Policy { termination_timeout: Some(60 * SECOND), ..Policy::default() });
     let sent = now + 3 * SECOND;

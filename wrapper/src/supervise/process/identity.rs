@@ -79,7 +79,7 @@ impl Identity {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         match pid.map(test_kill_process) {
             None | Some(Err(Errno::SRCH)) => Ok(false),
-            // With EPERM it exists, too.
+            // With EPERM, the process also exists.
             Some(Ok(()) | Err(_)) => Err(io::Error::other(format!(
                 "process {} exists, but /proc/{0}/stat cannot be read, so the wrapper cannot determine whether this process is the \
                  runner",

@@ -61,7 +61,7 @@ mod tests {
             found.sort_unstable();
             found
         };
-        // Ancestors of the wrapper are excluded, and so are their other descendants.
+        // Ancestors of the wrapper and their other descendants are excluded.
         assert_eq!(found(&[10]), Vec::<u32>::new());
         assert_eq!(found(&[12, 21]), [12, 21]);
         assert_eq!(found(&[30]), [30]);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_process_handles_no_signal() {
+    fn missing_process_has_no_signal_handler() {
         assert!(!handles_quit(u32::MAX) && !ignores_quit(u32::MAX));
     }
 }

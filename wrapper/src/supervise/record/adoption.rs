@@ -1,4 +1,4 @@
-//! From the state file of an earlier wrapper to the state of this one.
+//! Restores the state of this wrapper from the state file of a previous wrapper.
 
 use std::{io, path::Path, time::Duration};
 
@@ -19,7 +19,7 @@ const BARRIER_LIMIT: Duration = Duration::from_secs(10);
 /// Timeout of reading the program of a process.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(1);
 
-/// What an earlier wrapper left.
+/// The runner and the state of a previous wrapper.
 #[derive(Debug)]
 pub struct Found {
     pub supervision: Supervision,
@@ -27,9 +27,9 @@ pub struct Found {
 }
 
 impl Saved {
-    /// What an earlier wrapper left: the content of its state file or, if that lacks the runner in a cgroup that a wrapper with this state file made,
-    /// this runner. The file was removed, or could not be written when the runner was started, because the disk was full. What the earlier wrapper
-    /// knew of the runner is lost: a drain, for example, must be requested again.
+    /// What a previous wrapper left: the content of its state file or, if that lacks the runner in a cgroup that a wrapper with this state file made,
+    /// this runner. The file was removed, or could not be written when the runner was started, because the disk was full. What the previous wrapper
+    /// recorded of the runner is lost: a drain, for example, must be requested again.
     pub fn latest(saved: Option<Self>, state_file: &Path) -> Option<Self> {
         let Some((process, origin)) = cgroup::runner_in(&cgroup::names_for(Some(state_file))) else {
             return saved;

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_writable_by_others_is_rejected() {
+    fn directory_writable_by_other_users_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join("state");
         for refused in [0o1777, 0o777, 0o770, 0o702] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_others_could_have_written_is_rejected() {
+    fn file_writable_by_other_users_is_rejected() {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join("state");
         let read = || open(&file, OpenOptions::new().read(true));

@@ -9,7 +9,7 @@ use crate::supervise::{
 
 /// The content of the state file: the state of the supervision, and how its process is found.
 ///
-/// Unknown fields are ignored, so that an earlier wrapper can read the file after a downgrade. A field that an earlier wrapper must not ignore, and
+/// Unknown fields are ignored, so that a previous wrapper can read the file after a downgrade. A field that a previous wrapper must not ignore, and
 /// another state or phase, require a new format version. A new field is an `Option` or has a default: older files do not have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {

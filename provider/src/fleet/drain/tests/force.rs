@@ -117,7 +117,7 @@ async fn forceful_request_without_response_counts_as_forced() {
 
 /// A host that was unreachable until the timeout: its runner had no graceful part.
 #[tokio::test(start_paused = true)]
-async fn runner_that_was_never_asked_to_drain_is_not_forced() {
+async fn runner_without_drain_request_is_not_forced() {
     let timeout = Duration::from_secs(60);
     let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, retry: retry(Some(10_000)), ..policy() };
     let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {

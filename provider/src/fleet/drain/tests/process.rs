@@ -60,7 +60,7 @@ async fn drain_fails_when_its_process_is_replaced_without_an_exit() {
 
 /// A restart ends each process of the host.
 #[tokio::test(start_paused = true)]
-async fn successor_after_a_restart_of_the_host_is_drained_with_a_warning() {
+async fn runner_started_after_host_restart_is_drained_with_warning() {
     for after in WITHOUT_EXIT {
         let outcome = drained_with(after, "later/8/200", "later").await;
         assert!(matches!(&outcome, Ok(Drained::Ended(ended)) if ended.exit_unseen), "{after:?}: {outcome:?}");

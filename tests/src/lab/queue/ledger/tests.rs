@@ -73,7 +73,7 @@ fn unconfirmed_offer_returns_to_queue() {
 }
 
 #[test]
-fn job_for_one_host_is_not_assigned_to_others() {
+fn job_for_one_host_is_not_assigned_to_other_hosts() {
     let mut ledger = Ledger::default();
     let job = ledger.submit(Some("b"));
     let other = ledger.submit(None);

@@ -99,7 +99,7 @@ fn series_that_is_not_exported_is_detected() {
 }
 
 #[test]
-fn alerts_are_documented_and_tested_both_ways() {
+fn each_alert_has_section_and_tests_of_both_outcomes() {
     let (rules, tests) = (read("grit-wrapper.rules.yml"), read("grit-wrapper.rules.test.yml"));
     let after = |text: &str, word: &str| {
         let lines = text.lines().filter_map(|line| line.trim().strip_prefix(word).map(str::to_owned));
