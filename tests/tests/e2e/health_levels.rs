@@ -141,7 +141,7 @@ fn job_cannot_drain_its_own_runner() {
     let refused = workspace.destroy().unwrap().failed();
     let errors = refused.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].1.contains("run it on another runner"), "{errors:?}");
+    assert!(errors[0].1.contains("run the job on another runner"), "{errors:?}");
     assert!(errors[0].1.contains("No shutdown was requested"), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
     let signalled = health_check.lab.events().find(|event| matches!(event.what, What::RunnerSignal { .. }));
@@ -160,7 +160,7 @@ fn job_cannot_drain_its_own_runner() {
     let refused = workspace.destroy().unwrap().failed();
     let errors = refused.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].1.contains("run it on another runner"), "{errors:?}");
+    assert!(errors[0].1.contains("run the job on another runner"), "{errors:?}");
     assert!(errors[0].1.contains("keeps draining on the host"), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
 }

@@ -231,7 +231,7 @@ fn destroy_with_shifted_count_is_refused() {
     let refused = workspace.run(["plan", "-json", "-destroy"]).unwrap().failed();
     for (summary, detail) in refused.errors() {
         assert_eq!(summary, "Plan would drain a runner whose instance is kept");
-        assert!(detail.contains("run it with the values of the last apply"), "{detail}");
+        assert!(detail.contains("use the variable values of the last apply"), "{detail}");
     }
     let plan = workspace.run(["plan", "-json", "-destroy", "-refresh=false"]).unwrap().succeeded();
     assert_eq!(plan.planned(), ["delete grit_runner_drain.a[0]"]);
@@ -322,7 +322,7 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
     let warnings = plan.warnings();
     assert!(
         warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is unknown until the apply")
-            && detail.contains("and the runner is drained only if")),
+            && detail.contains("the runner is drained unless")),
         "{warnings:?}"
     );
 }
@@ -355,7 +355,7 @@ fn equal_instance_id_without_create_before_destroy_drains() {
     assert_eq!(applied.planned(), ["replace grit_runner_drain.a", "update terraform_data.x"]);
     let warnings = applied.warnings();
     assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("and the runner is drained only if")),
+        warnings.iter().any(|(_, detail)| detail.contains("the runner is drained unless")),
         "{warnings:?}"
     );
 

@@ -365,7 +365,7 @@ fn wrapper_without_its_tcp_address_outlasts_start_timeout() {
     let runner = machine.runner();
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal", "KILL", UNIT]);
     let taken = poll::until("the address is free", LIMIT, || TcpListener::bind(&tcp));
-    machine.wait_property(UNIT, "StatusText", "does not listen on all its addresses");
+    machine.wait_property(UNIT, "StatusText", "does not listen on all of its addresses");
     std::thread::sleep(2 * TIMEOUT);
     assert_eq!(machine.property(UNIT, "ActiveState"), "activating");
     assert_eq!((machine.runner(), machine.signals().len()), (runner, 0));

@@ -138,7 +138,7 @@ async fn documented_commands_work() {
     let self_job = "CI_JOB_URL=https://gitlab.example/secret/project/-/jobs/17";
     let refused = typed(&wrapper, &format!("{self_job} grit-wrapper drain --wait"));
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && errors.contains("run it on another runner"), "{errors}");
+    assert!(refused.status.code() == Some(1) && errors.contains("run the job on another runner"), "{errors}");
     assert_eq!(wrapper.record(), "ready");
 
     let start = shown.take("grit-wrapper start");
@@ -238,7 +238,7 @@ async fn documented_http_requests_work() {
     assert_eq!(json(jobs).await[0]["id"], 17, "the oldest first");
     let self_job = r#"{"id": "x", "job_url": "https://gitlab.example/secret/project/-/jobs/17"}"#;
     let (status, body) = ask(&url, "/drain", &["Content-Type: application/json"], Some(self_job)).await;
-    assert!(status == 409 && body.contains("run it on another runner"), "{status} {body}");
+    assert!(status == 409 && body.contains("run the job on another runner"), "{status} {body}");
     let mut posts = shown.0.drain(..).collect::<Vec<_>>().into_iter();
     let draining = json(posts.next().unwrap()).await;
     assert_eq!(

@@ -109,7 +109,7 @@ async fn launcher_that_keeps_sigquit_is_refused_before_the_signal() {
         started.push((name, Runner::new().through(command).await));
     }
     for (name, (_wrapper, mut client, runner)) in started {
-        let through = format!("the command starts the runner (PID {runner}) through `{name}` (PID ");
+        let through = format!("the runner's command starts the runner (PID {runner}) through `{name}` (PID ");
         has_reason(&mut client, &through).await;
         let error = client.drain(drain(Mode::Graceful)).await.unwrap_err();
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");

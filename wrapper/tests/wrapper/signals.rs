@@ -179,7 +179,7 @@ async fn refused_signal_is_reported_and_sent_by_next_wrapper() {
     eventually("the refused signal", async || {
         let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
         let reasons = status.health.clone().unwrap_or_default().reasons.join("; ");
-        let is_reported = reasons.contains("SIGQUIT cannot be sent to the runner")
+        let is_reported = reasons.contains("cannot send SIGQUIT to the runner")
             && reasons.contains("Operation not permitted");
         let is_told = is_reported && status.drain.as_ref().is_some_and(|drain| !drain.signalled);
         if is_told && status.state() == State::Draining { Ok(()) } else { Err(status) }

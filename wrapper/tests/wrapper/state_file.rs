@@ -142,8 +142,8 @@ async fn unreadable_state_file_starts_no_runner() {
     // Of an incompatible newer version; truncated; of another program.
     for (text, why) in [
         ("{\"version\":\"2\"}", "a runner may still be running. Restart the newer grit-wrapper"),
-        ("{\"version\":\"1\",\"chi", "check that no runner is running, then remove the file"),
-        ("hello", "check that no runner is running, then remove the file"),
+        ("{\"version\":\"1\",\"chi", "make sure that no runner is running, then remove the file"),
+        ("hello", "make sure that no runner is running, then remove the file"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("w.sock.state"), text).unwrap();
