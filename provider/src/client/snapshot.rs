@@ -141,7 +141,7 @@ impl Snapshot {
         (!problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// The number of running jobs and the oldest one, if known: `12 jobs left, oldest 2h10m (step_script)`.
+    /// The number of running jobs and the age of the oldest job, if known: `12 jobs left, oldest 2h10m (step_script)`.
     pub fn jobs_left(&self) -> Option<String> {
         let detail = self.detail.as_deref()?;
         let jobs = detail.jobs?;
@@ -155,7 +155,7 @@ impl Snapshot {
 }
 
 impl Detail {
-    /// Whether a client requested the current or last drain. Then the next wrapper on the host starts no runner until a client requests it.
+    /// Whether a client requested the current or last drain. After such a drain, the next wrapper starts a runner only at a client's request.
     pub fn is_drained_by_client(&self) -> bool {
         self.drain.as_ref().is_some_and(|drain| drain.id != SIGNAL_DRAIN)
     }

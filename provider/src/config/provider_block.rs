@@ -30,9 +30,9 @@ object! {
         retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.", check_object;
         max_parallel: Value<Number> = number => format!(
-            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has the same \
-             effect as {HANDSHAKES}. At most {HANDSHAKES_PER_HOST} connections to one server are established at the same time. A \
-             resource always waits for all its runner managers in parallel."
+            "Maximum number of SSH connections that are established at the same time. Default {HANDSHAKES}; a larger value has no \
+             further effect. At most {HANDSHAKES_PER_HOST} connections to one server are established at the same time. A resource always \
+             waits for all its runner managers in parallel."
         ), check_whole(1..=10_000);
     }
 }

@@ -44,7 +44,7 @@ impl HopArgs {
     }
 
     /// The jump host with resolved values. Missing values are those of `login`, the login to the runner manager, and `passphrase`, the
-    /// passphrase of the provider block. An unknown or invalid address becomes one that cannot be resolved: the jump host is never skipped.
+    /// passphrase of the provider block. An unknown or invalid address becomes a host name that cannot be resolved: the jump host is never skipped.
     pub(super) fn hop(
         &self,
         index: usize,

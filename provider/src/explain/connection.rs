@@ -43,7 +43,7 @@ fn without_manager(error: &ClientError) -> Problem {
         ClientError::Transport(error) => {
             let mut explained = of_transport(error);
             if let Some(banner) = &error.evidence.banner {
-                explained.happened.push_str(&format!(" The server says: {}", shown(banner.as_bytes())));
+                explained.happened.push_str(&format!(" Message of the server: {}", shown(banner.as_bytes())));
             }
             explained
         }
@@ -112,13 +112,12 @@ fn of_transport(error: &TransportError) -> Problem {
             Code::Refused,
             "SSH server opens channels",
             format!(
-                "the SSH server {} opened {count} channels to the provider (phase: {}), which a server has no reason to do: the provider \
-                 requests no forwarding. The session was ended.",
+                "the SSH server {} opened {count} channels to the provider (phase: {}), although the provider requested no forwarding. \
+                 The provider ended the session.",
                 server(route),
                 error.phase
             ),
-            "Check the SSH server for an attacker who controls it, and check that `address` is the address of this host. Apply again after \
-             that.",
+            "Check that no attacker controls the SSH server, and that `address` is the address of this host. Then apply again.",
         ),
         Cause::NoCommonAlgorithm { kind, ours, theirs } => Problem::new(
             Code::ConnectFailed,

@@ -14,6 +14,8 @@ const GUIDE: &str = "How to provide the keys of new hosts: \
 pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Problem {
     let HostKeyRefusal { key_type, fingerprint, expected, line, searched, problem, .. } = refusal;
     let presented = format!("{} presented the {key_type} key {fingerprint}", server(route));
+    let certificate =
+        format!("{} presented a host certificate ({key_type} key {fingerprint})", server(route));
     let known: Vec<String> = expected
         .iter()
         .map(|known| format!("{} {} ({})", known.key_type, known.fingerprint, known.source))
@@ -50,17 +52,17 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Problem {
         ),
         HostKeyVerdict::RevokedAuthority => (
             "Authority of host certificate is revoked",
-            format!("{presented} in a host certificate. The key of the authority that signed it is revoked: {known}."),
+            format!("{certificate}. The key of the authority that signed the certificate is revoked: {known}."),
             "Sign the host key with another authority, and trust that authority. A `@revoked` line overrides all other entries for the key."
                 .to_owned(),
         ),
         HostKeyVerdict::BadCertificate => (
             "Host certificate is not accepted",
             format!(
-                "{presented} in a host certificate that is not accepted: {}.",
+                "{certificate}. The certificate is not accepted: {}.",
                 problem.as_deref().unwrap_or("it is not valid")
             ),
-            format!("Sign the host key again with a trusted authority: {known}."),
+            format!("Sign the host key with a trusted authority: {known}."),
         ),
     };
     if refusal.verdict != HostKeyVerdict::BadCertificate

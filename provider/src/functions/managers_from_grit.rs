@@ -29,7 +29,7 @@ struct Module {
     instance_name: &'static str,
     instance_id: &'static str,
     wrapper_address: &'static str,
-    /// The first one that is not empty is used.
+    /// The first address that is not empty is used.
     addresses: [&'static str; 2],
     ssh_key: Option<&'static str>,
     /// The output that only this module has.

@@ -20,7 +20,7 @@ pub enum GitlabError {
     Status(StatusCode),
     #[error("the response is larger than {} MiB", .0 >> 20)]
     TooLarge(usize),
-    #[error("the response is not one of GitLab's API")]
+    #[error("the response is not from GitLab's API")]
     NotGitlab,
     #[error("this GitLab is too old to list the jobs of one runner manager (`system_id`)")]
     NoSystemIds,

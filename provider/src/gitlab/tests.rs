@@ -159,7 +159,7 @@ async fn failures_are_named_without_the_token() {
         (response(429, "", ""), "429", true),
         (response(502, "", ""), "502", true),
         (response(200, "x-total: 7\r\n", "[]"), "too old to list the jobs of one runner manager", false),
-        (response(200, "", "<html>"), "not one of GitLab's API", false),
+        (response(200, "", "<html>"), "not from GitLab's API", false),
         (response(200, "", &large), "larger than 8 MiB", false),
         ("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nx".to_owned(), "", true),
     ] {

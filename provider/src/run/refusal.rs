@@ -21,11 +21,11 @@ pub(crate) enum Refusal {
 pub(crate) enum Conflict {
     /// A drain resource is created for an instance that has one in the state.
     Superseded,
-    /// A drain resource is destroyed, and another one of the same instance is kept.
+    /// A drain resource is destroyed, and another drain resource of the same instance is kept.
     Shared,
     /// Two drain resources are created for one instance.
     Twice,
-    /// A drain resource is destroyed, and one of another instance with the same address is kept.
+    /// A drain resource is destroyed, and the drain resource of another instance with the same address is kept.
     SameAddress,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Keeper {
     Health,
 }
 
-/// A drain resource with the instance id or the address of one that is destroyed.
+/// A drain resource with the instance id or the address of a destroyed drain resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Successor {
     SameManager,

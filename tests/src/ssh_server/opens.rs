@@ -1,4 +1,4 @@
-//! Channels that the server opens to its client, which a server has no reason to do.
+//! Channels that the server opens to its client, although the client requested no forwarding.
 
 use std::sync::{
     Arc,

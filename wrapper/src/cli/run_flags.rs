@@ -79,11 +79,12 @@ pub struct Run {
     pub start_grace: Duration,
 
     /// Maximum wait of a graceful drain for a gap between the runner's job requests. SIGQUIT cancels open requests, and a job that GitLab has
-    /// assigned to one of them is lost. 0s: send SIGQUIT immediately.
+    /// assigned to such a request is lost. 0s: send SIGQUIT immediately.
     #[arg(long, env = "GRIT_WRAPPER_REQUEST_GAP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
     pub request_gap_timeout: Duration,
 
-    /// State file. The next wrapper with this file adopts the running runner. Default: path of the first unix socket, plus `.state`. Without a unix socket: wrapper.state in `$RUNTIME_DIRECTORY`.
+    /// State file. The next wrapper with this file adopts the running runner. Default: path of the first unix socket, plus `.state`. Without a unix
+    /// socket: wrapper.state in `$RUNTIME_DIRECTORY`.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
@@ -95,7 +96,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
-    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s. Each consecutive failure doubles the delay, up to 60s.
+    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s. Each consecutive failure doubles the delay,
+    /// up to 60s.
     #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
     pub restart: RestartWhen,
 

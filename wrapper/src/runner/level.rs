@@ -7,7 +7,7 @@ use grit_proto::wrapper_v1::Level;
 use super::{Health, evidence::Evidence, quit_problem::drain_reasons, runner_config::ConfigError};
 use crate::supervise::{State, Supervision};
 
-/// Minimum uptime of a healthy runner: one that exits just after its start, for example because its configuration is invalid, exits earlier.
+/// Minimum uptime of a healthy runner. A runner that fails at its start, for example because its configuration is invalid, exits earlier.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
 
 /// For this time a restart lowers the health level.

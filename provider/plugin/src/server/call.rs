@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::problem::{Problem, Problems, texts};
 
-/// The current call. Outside of a call: one that is never stopped and whose checkpoints are ignored, for unit tests.
+/// The current call. Outside of a call, for unit tests: a call that is never stopped and ignores checkpoints.
 ///
 /// It is stored in the task, so it is not available in tasks that a resource spawns.
 pub fn call() -> Call {

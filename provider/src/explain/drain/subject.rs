@@ -67,9 +67,9 @@ impl Subject {
         let timeout = self.timeout();
         match self {
             Self::Drain => format!(
-                "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs first, run `grit-wrapper drain --force --wait` on the \
-                 host, with `--address` if `wrapper_address` is set. For longer drains, raise `{timeout}` and apply while the \
-                 configuration contains the runner manager. Without it, the timeout cannot change: repeat the command."
+                "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs first, run `grit-wrapper drain --force --wait \
+                 --address ADDRESS` on the host (ADDRESS: the value of `wrapper_address`). For longer drains, raise `{timeout}` and \
+                 apply while the configuration contains the runner manager. Without it, the timeout cannot change: repeat the command."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate => format!(
                 "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \

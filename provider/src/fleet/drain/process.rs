@@ -31,7 +31,7 @@ struct Process {
 }
 
 impl DrainingProcess {
-    /// Follows the status. Returns `Some` once when the wrapper reports another process, and not the exit of the one that was draining.
+    /// Follows the status. Returns `Some` once when the wrapper reports another process, and not the exit of the draining process.
     pub(super) fn follow(&mut self, snapshot: &Snapshot) -> Option<Replaced> {
         let detail = snapshot.detail.as_deref()?;
         let replaced = self.current.take_if(|process| process.is_replaced(snapshot, detail));

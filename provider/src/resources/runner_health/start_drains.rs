@@ -139,7 +139,7 @@ impl RunnerHealth {
         }
     }
 
-    /// The drains of `started_drains` in the planned state. One whose runner manager is not the one of the plan is left out.
+    /// The drains of `started_drains` in the planned state. A drain whose runner manager differs from the plan is left out.
     pub(super) fn candidates(&self, prior: &HealthState, planned: &HealthState) -> Candidates {
         let Some(configuration) = self.context.configuration() else { return Candidates::new() };
         let ending = kept();

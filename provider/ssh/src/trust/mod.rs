@@ -141,7 +141,7 @@ impl HostTrust {
         self.authorities.iter().any(|it| it.pin.fits(key))
     }
 
-    /// Refuses the key of the host if `checked`, which is that key or the one of its authority, is revoked. Not if any key is accepted.
+    /// Refuses the host if `checked`, its key or the key of its authority, is revoked. Not if any key is accepted.
     pub(crate) fn refuse_revoked(
         &self,
         verdict: HostKeyVerdict,

@@ -142,7 +142,7 @@ async fn login_error_contains_text_of_server() {
         .push(("SSH server does not respond", fixture.message(&failure(&options, fixture.target()).await)));
     for (title, message) in messages {
         assert!(message.starts_with(title), "{message}");
-        let said = "The server says: \"System is booting up. Try \\u{1b}[31mlater. x x";
+        let said = "Message of the server: \"System is booting up. Try \\u{1b}[31mlater. x x";
         assert!(message.contains(said) && message.len() < 1500, "{title}: {message}");
         assert!(!message.contains("network"), "{message}");
     }

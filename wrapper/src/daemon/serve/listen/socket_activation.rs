@@ -50,7 +50,7 @@ pub struct PassedError {
 
 impl InheritedSockets {
     /// Takes the passed sockets. Call it before any other file is opened: the environment defines which descriptors are used.
-    /// Fails if one of them is not a listening socket.
+    /// Fails if a descriptor is not a listening socket.
     pub fn from_env() -> Result<Self, PassedError> {
         let for_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
         if !for_us {
