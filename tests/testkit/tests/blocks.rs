@@ -99,6 +99,14 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         ],
     ),
     (
+        "docs/guides/cloud.md",
+        &[
+            ("provider \"grit\" {", Test(QUICK_START)),
+            ("terraform {", Test(QUICK_START)),
+            ("terraform {", Test(QUICK_START)),
+        ],
+    ),
+    (
         "docs/guides/drain-hangs.md",
         &[
             ("TF_LOG_PROVIDER=INFO", Test(DRAIN_HANGS)),
@@ -167,8 +175,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("export GRIT_SSH_USERNAME", Test(QUICK_START)),
             ("terraform apply", Test(QUICK_START)),
             ("terraform destroy", Test(QUICK_START)),
-            ("terraform {", Test(QUICK_START)),
-            ("terraform {", Test(QUICK_START)),
         ],
     ),
     ("docs/guides/rollout.md", &[("versions = {", Test(DOCUMENT_BLOCKS))]),

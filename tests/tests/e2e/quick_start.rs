@@ -1,5 +1,5 @@
-//! docs/guides/quick-start.md: the shell blocks run one after the other in an empty directory, as a new user runs them with
-//! the files of a release and without Rust.
+//! docs/guides/quick-start.md: the shell blocks run one after the other in an empty directory, and then once more, as a new user runs
+//! them with the files of a release and without Rust. docs/guides/cloud.md: both configurations are valid.
 
 use std::{
     fs,
@@ -20,11 +20,12 @@ use crate::{
 };
 
 const GUIDE: &str = include_str!("../../../docs/guides/quick-start.md");
+const CLOUD: &str = include_str!("../../../docs/guides/cloud.md");
 
-/// The blocks in a language, in order.
-fn blocks(language: &str) -> Vec<&'static str> {
+/// The blocks of a page in a language, in order.
+fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
-    GUIDE.split(&fence).skip(1).map(|rest| rest.split("```\n").next().unwrap()).collect()
+    page.split(&fence).skip(1).map(|rest| rest.split("```\n").next().unwrap()).collect()
 }
 
 /// Ends what a failed run leaves: the SSH servers and the wrappers.
@@ -39,7 +40,7 @@ impl Drop for Processes<'_> {
 }
 
 #[test]
-fn quick_start_rolls_out_on_two_local_hosts() {
+fn quick_start_rolls_out_and_can_be_repeated() {
     // The page has fixed ports.
     let network = match Namespace::new() {
         Ok(network) => network,
@@ -63,13 +64,14 @@ fn quick_start_rolls_out_on_two_local_hosts() {
         fs::create_dir_all("/run/sshd").unwrap();
     }
 
-    let [hosts, runner, first, rollout, cleanup] = blocks("sh")[..] else {
+    let [hosts, runner, first, rollout, cleanup] = blocks(GUIDE, "sh")[..] else {
         panic!("the guide has other blocks")
     };
-    let configuration = blocks("terraform")[0];
-    let script = format!(
-        "set -eu\n{hosts}\n{runner}\ncat >main.tf <<'GUIDE'\n{configuration}GUIDE\n{first}\necho ROLLOUT\n{rollout}\necho LOG\ncat run/blue-v1.log\necho CLEANUP\n{cleanup}\n"
+    let configuration = blocks(GUIDE, "terraform")[0];
+    let steps = format!(
+        "{hosts}\n{runner}\ncat >main.tf <<'GUIDE'\n{configuration}GUIDE\n{first}\necho ROLLOUT\n{rollout}\necho LOG\ncat run/blue-v1.log\necho CLEANUP\n{cleanup}\n"
     );
+    let script = format!("set -eu\n{steps}\necho REPEAT\n{steps}");
     let directory = workspace.root().join("quick-start");
     let environment = workspace.command(["version"]);
     let environment: Vec<_> = environment
@@ -89,6 +91,14 @@ fn quick_start_rolls_out_on_two_local_hosts() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
 
+    assert!(!directory.exists(), "the page removes its directory");
+    let (once, again) = text.split_once("REPEAT\n").unwrap();
+    check(once);
+    check(again);
+}
+
+/// The output of all steps.
+fn check(text: &str) {
     let (first, rest) = text.split_once("ROLLOUT\n").unwrap();
     let (rollout, rest) = rest.split_once("LOG\n").unwrap();
     let (log, cleanup) = rest.split_once("CLEANUP\n").unwrap();
@@ -108,15 +118,17 @@ fn quick_start_rolls_out_on_two_local_hosts() {
 }
 
 #[test]
-fn cloud_configurations_of_quick_start_are_valid() {
+fn configurations_of_cloud_guide_are_valid() {
     let mut workspace = modules::workspace();
-    let [_, aws, google] = blocks("terraform")[..] else { panic!("the guide has other blocks") };
-    for (name, text) in [("aws", aws), ("google", google)] {
+    let [main, aws, google] = blocks(CLOUD, "terraform")[..] else { panic!("the guide has other blocks") };
+    for (name, cloud) in [("aws", aws), ("google", google)] {
         // The only change: the modules of this commit.
         let modules = "github.com/runner-tools/terraform-provider-grit//examples/modules/";
-        let local = text.replace(modules, "../");
-        assert_ne!(local, text);
-        workspace.write(&format!("modules/{name}/main.tf"), &local).unwrap();
+        for (file, text) in [("main.tf", main), ("cloud.tf", cloud)] {
+            let local = text.replace(modules, "../");
+            assert_ne!(local, text);
+            workspace.write(&format!("modules/{name}/{file}"), &local).unwrap();
+        }
         workspace.write(&format!("modules/{name}/deploy_key.pub"), "ssh-ed25519 AAAA deploy\n").unwrap();
         workspace
             .write(&format!("modules/{name}/deploy_key"), &KeyPair::generate().unwrap().private)
