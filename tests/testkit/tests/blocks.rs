@@ -41,7 +41,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         "README.md",
         &[
             ("cargo xtask demo", Unchecked(FOR_DEVELOPERS)),
-            ("terraform apply", Output),
             ("registry=registry.terraform.io", Test("tests/tests/e2e/example.rs")),
             ("provider \"grit\" {", Test("tests/tests/e2e/example.rs")),
         ],
