@@ -166,6 +166,14 @@ fn pipeline_variable_confirms_that_host_is_gone() {
     assert_eq!(repository.rollout.hosts(), ["m1-v2"], "{text}");
 }
 
+#[test]
+fn parallelism_is_passed_to_each_apply() {
+    let mut repository = Repository::new("      two_runs: true\n      parallelism: 30\n");
+    repository.commit(&[]);
+    let preview = succeeded(&repository.gitlab(&["--preview"]).output().unwrap());
+    assert_eq!(preview.matches("apply -parallelism=\"30\" ").count(), 2, "{preview}");
+}
+
 /// With two runs, the first apply sets the wait variable to false and the delayed job sets it to true.
 #[test]
 fn two_runs_set_wait_variable() {
