@@ -27,6 +27,7 @@ const HOST_KEYS: &str = "tests/tests/ssh/host_keys_guide.rs";
 const MONITORING: &str = "tests/tests/e2e/monitoring.rs";
 const QUICK_START: &str = "tests/tests/e2e/quick_start.rs";
 const SSH_RECIPES: &str = "tests/tests/ssh/recipes.rs";
+const STOP_USING: &str = "tests/tests/e2e/rollout_examples/stop_using.rs";
 const TWO_DIRECTORIES: &str =
     "tests/tests/e2e/two_directories.rs runs the same commands, with -json and -auto-approve";
 const FOR_DEVELOPERS: &str = "for developers; the tests cannot run themselves";
@@ -203,6 +204,10 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("ssh_command = [\"ssh\"", Test(SSH_RECIPES)),
             ("ssh_command = [\"ssh\"", Test(SSH_RECIPES)),
         ],
+    ),
+    (
+        "docs/guides/stop-using.md",
+        &[("removed {", Test(STOP_USING)), ("terraform state rm", Test(STOP_USING))],
     ),
     (
         "docs/guides/two-directories.md",

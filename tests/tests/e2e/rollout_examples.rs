@@ -3,6 +3,7 @@
 mod apply_order;
 mod empty_versions;
 mod rollback_after_drains;
+mod stop_using;
 mod stopping_changes;
 
 use std::{fs, path::Path, thread::JoinHandle, time::Duration};
