@@ -93,7 +93,7 @@ fn every_registry_page_is_generated_or_a_guide() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(
                 known.contains(&format!("docs/{directory}/{name}")),
-                "docs/{directory}/{name} is not the page of a type in provider/src/lib.rs: add the type there, or remove the page"
+                "docs/{directory}/{name} is not in `all()` of provider/tests/docs.rs: add its type there, or remove the page"
             );
         }
     }

@@ -123,7 +123,6 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         "docs/guides/drain-start.md",
         &[
             ("time     gitlab-runner", Output),
-            ("time     gitlab-runner", Output),
             ("provider \"grit\" {", Test(DOCUMENT_BLOCKS)),
             ("Warning: Jobs of blue-v1 were lost", Output),
         ],
