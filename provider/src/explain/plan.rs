@@ -52,8 +52,9 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             Code::Refused,
             "Plan would drain the runner of another instance",
             format!(
-                "Two grit_runner_drain, one of them of instance {instance:?}, have the same address. This plan destroys one and keeps \
-                 the other. The destroy would shut down the runner of the instance that is kept."
+                "The grit_runner_drain of instance {instance:?} and the grit_runner_drain of another instance have the same address. \
+                 This plan destroys one drain resource and keeps the other. The destroy would shut down the runner of the instance that \
+                 is kept."
             ),
             format!(
                 "If the instance of the destroyed drain resource no longer exists, run `terraform state rm` on this drain resource (this \
@@ -65,8 +66,8 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             Code::Refused,
             "Two drain resources for one instance",
             format!(
-                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying one of them would shut down the runner, \
-                 although the other one is kept."
+                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying only one of these drain resources would \
+                 shut down the runner of the other."
             ),
             "Remove one drain resource, or set a different `instance_id` in each.",
         ),

@@ -12,16 +12,15 @@ pub(crate) fn drains_wait(is_destroy: bool) -> Problem {
         "Drains of this plan wait for each other",
         format!(
             "This plan destroys more than {PARALLELISM} drain resources. By default, Terraform runs {PARALLELISM} operations at a time \
-             (`-parallelism`), so the drain of a further runner manager starts only when an earlier one has ended, and its runner accepts jobs until \
-             then."
+             (`-parallelism`), so each further drain starts only when a previous drain has ended. Until then, its runner accepts jobs."
         ),
         if is_destroy {
             "To start all drains at once, set `-parallelism` to the number of runner managers, for example with \
              `TF_CLI_ARGS_destroy=-parallelism=100`. If this variable or TF_CLI_ARGS contains `-parallelism`, this warning is not shown."
         } else {
-            "To start all drains at once, set `start_drains = true` in the health check. Alternatively, set `-parallelism` to the number of runner \
-             managers, which applies to all resources, for example with `TF_CLI_ARGS_apply=-parallelism=100`. If this variable or TF_CLI_ARGS contains \
-             `-parallelism`, this warning is not shown."
+            "To start all drains at once, set `start_drains = true` in the health check. Alternatively, set `-parallelism` to the number \
+             of runner managers (this setting applies to all resources), for example with `TF_CLI_ARGS_apply=-parallelism=100`. If this \
+             variable or TF_CLI_ARGS contains `-parallelism`, this warning is not shown."
         },
     )
 }

@@ -32,11 +32,11 @@ object! {
             "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
              At most 64 MiB.", check_not_blank;
         pub(super) state_json: Value<String> = secret =>
-            "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. It is stored in the state of \
-             this configuration.", check_not_blank;
+            "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. This text is stored in the state \
+             of this configuration.", check_not_blank;
         pub(super) directory: Value<String> = text =>
-            "Directory of the other configuration. The provider runs `terraform output -json` in it, which locks no state and starts no \
-             provider.", check_not_blank;
+            "Directory of the other configuration. The provider runs `terraform output -json` in this directory. This command does not \
+             lock the state and starts no provider.", check_not_blank;
         pub(super) terraform_path: Value<String> = text =>
             "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
         pub(super) allow_missing: Value<bool> = boolean => format!(

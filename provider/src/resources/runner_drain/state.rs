@@ -29,8 +29,8 @@ object! {
         pub(super) id: Value<String> = computed_text =>
             "Unique identifier: `<instance_name>@<address>#<random>`.";
         pub(super) instance_id: Value<String> = required_text =>
-            "Identifier of the instance. A change of this attribute, and of no other attribute, replaces the resource, which drains the \
-             old runner. Use an identifier that is known at plan time and changes only when the instance is replaced.", check_text;
+            "Identifier of the instance. Only a change of this attribute replaces the resource. The replacement drains the old runner. \
+             Use an identifier that is known at plan time and changes only when the instance is replaced.", check_text;
         pub(super) runner_manager: Value<RunnerManagerArgs> = required_object(RunnerManagerArgs::attributes()) =>
             "The runner manager to drain: an entry of GRIT's `grit_runner_managers`.", check_required;
         pub(super) timeouts: Value<DeleteTimeout> = object(DeleteTimeout::attributes(&human(DRAIN_TIMEOUT))) =>
