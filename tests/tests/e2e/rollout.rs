@@ -187,7 +187,7 @@ fn unreachable_host_needs_assume_terminated() {
     let failed = rollout.workspace.destroy().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].1.contains("on_unreachable = \"assume_terminated\""), "{errors:?}");
+    assert!(errors[0].1.contains("\n    GRIT_ASSUME_TERMINATED="), "{errors:?}");
     assert!(errors[0].1.ends_with("Code: connect_failed"), "{errors:?}");
 
     // The drain resource is updated in place, without a connection; there is no health check, so only the drain is applied.
