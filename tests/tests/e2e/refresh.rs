@@ -66,7 +66,7 @@ fn lost_health_level_is_drift_with_cause() {
     });
     assert_eq!(plan.planned(), ["update grit_runner_health.all"]);
     let text = warning(&plan, "Runner managers are not healthy").unwrap();
-    assert!(text.contains("m1 is `running`: its level is `ready`; `polling` is required"), "{text}");
+    assert!(text.contains("m1 is `running`: the level is `ready`; `polling` is required"), "{text}");
     assert!(text.contains("GitLab rejects its token"), "{text}");
 
     let attributes = health_check.refreshed();
@@ -82,7 +82,7 @@ fn lost_health_level_is_drift_with_cause() {
 fn changed_runner_version_is_drift_with_cause() {
     let health_check = HealthCheck::new();
     health_check.lab.cloud().host("m1").unwrap().reboot_with_runner("19.1.0").unwrap();
-    let cause = "its version is 19.1.0; `expected_version` is 19.2.0";
+    let cause = "the version of the runner is 19.1.0; `expected_version` is 19.2.0";
     let plan = poll::until("the plan reports the version", PATIENCE, || {
         let plan = health_check.workspace.plan().unwrap().succeeded();
         let text = warning(&plan, "Runner managers are not healthy").unwrap_or_default().to_owned();
