@@ -164,12 +164,16 @@ async fn runner_that_exited_meanwhile_is_replaced() {
 /// As if a service manager stops the wrapper, kills it after a timeout, and starts it again.
 #[tokio::test]
 async fn shutdown_of_killed_wrapper_is_finished_by_next_one() {
-    let habits = ["--jobs-take", "500"];
+    let jobs = tempfile::tempdir().unwrap();
+    let jobs_ended = jobs.path().join("ended");
+    let habits = ["--jobs-until", jobs_ended.to_str().unwrap()];
     let first = ready(&habits).await;
     first.signal(Signal::TERM);
     first.recorded("ready QUIT").await;
     // It finishes the shutdown, and exits as the first one would have done.
     let mut second = killed_and_again(first, &habits).await;
+    second.recorded("ready QUIT QUIT").await;
+    fs::write(&jobs_ended, "").unwrap();
     second.ended().await;
     assert_eq!(second.record(), "ready QUIT QUIT");
     let third = Start::again(second.into_folder()).flags(&["--start-grace=0s"]).child(&habits);
