@@ -1,8 +1,8 @@
 //! Counters of events since this wrapper was started.
 //!
 //! The modules of the daemon count their events here, and [`crate::daemon::serve::http`] exports the counters. They begin at 0 with each wrapper, as
-//! Prometheus expects: `rate` and `increase` detect the reset. The number of restarts of the runner is in the state file. Log
-//! lines are counted in [`crate::daemon::host`].
+//! Prometheus expects: `rate` and `increase` detect the reset. The number of restarts of the runner is in the state file. Log lines are
+//! counted in [`crate::daemon::host`].
 
 use std::{
     array,

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use crate::{
     leftover_processes::{RUNNER, of_runner, start, with_jobs},
-    support::Start,
+    support::{Start, Wrapper},
 };
 
 /// A delegated cgroup, as with systemd's `Delegate=yes`. Dropping it kills its processes.
@@ -64,29 +64,25 @@ impl Drop for Delegated {
     }
 }
 
-/// As after a cleanup of `/run`: the cgroup is the record of the runner.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runner_in_its_cgroup_is_adopted_without_state_file() {
-    let Some(cgroup) = Delegated::new("lost") else {
+fn delegated(name: &str) -> Option<Delegated> {
+    let cgroup = Delegated::new(name);
+    if cgroup.is_none() {
         not_covered(
             "the adoption of a runner by its cgroup",
             "no cgroup of version 2 can be delegated here (root makes them)",
         );
-        return;
-    };
-    let mut first = start(Start::new(), Some(&cgroup), &[], &RUNNER);
-    with_jobs(&first).await;
-    let runner = first.child_pid();
-    first.signal(Signal::KILL);
-    first.ended().await;
-    fs::remove_file(first.path("w.sock.state")).unwrap();
+    }
+    cgroup
+}
 
-    // A wrapper with another state file in the same cgroup is not the next one.
-    let other = start(Start::new(), Some(&cgroup), &[], &[]);
-    other.child_ready().await;
-    assert_ne!(other.child_pid(), runner);
+async fn kill(wrapper: &mut Wrapper) {
+    wrapper.signal(Signal::KILL);
+    wrapper.ended().await;
+}
 
-    let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &RUNNER);
+/// The next wrapper adopts the runner with this PID, and can stop it with its jobs.
+async fn assert_next_adopts(first: Wrapper, runner: u32, cgroup: &Delegated) {
+    let second = start(Start::again(first.into_folder()), Some(cgroup), &[], &RUNNER);
     second.logged("the state file does not have the running runner of a previous wrapper").await;
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
@@ -95,16 +91,28 @@ async fn runner_in_its_cgroup_is_adopted_without_state_file() {
     assert_eq!(of_runner(&second), Vec::<u32>::new());
 }
 
+/// As after a cleanup of `/run`: the cgroup is the record of the runner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runner_in_its_cgroup_is_adopted_without_state_file() {
+    let Some(cgroup) = delegated("lost") else { return };
+    let mut first = start(Start::new(), Some(&cgroup), &[], &RUNNER);
+    with_jobs(&first).await;
+    let runner = first.child_pid();
+    kill(&mut first).await;
+    fs::remove_file(first.path("w.sock.state")).unwrap();
+
+    // A wrapper with another state file in the same cgroup is not the next one.
+    let other = start(Start::new(), Some(&cgroup), &[], &[]);
+    other.child_ready().await;
+    assert_ne!(other.child_pid(), runner);
+
+    assert_next_adopts(first, runner, &cgroup).await;
+}
+
 /// The disk was full when the runner was started: the state file is of an earlier runner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runner_that_state_file_lacks_is_adopted_from_its_cgroup() {
-    let Some(cgroup) = Delegated::new("stale") else {
-        not_covered(
-            "the adoption of a runner by its cgroup",
-            "no cgroup of version 2 can be delegated here (root makes them)",
-        );
-        return;
-    };
+    let Some(cgroup) = delegated("stale") else { return };
     let mut first = start(Start::new(), Some(&cgroup), &[], &RUNNER);
     with_jobs(&first).await;
     let stale = fs::read(first.path("w.sock.state")).unwrap();
@@ -113,15 +121,8 @@ async fn runner_that_state_file_lacks_is_adopted_from_its_cgroup() {
     first.v1_client().await.start(StartRequest {}).await.unwrap();
     first.client().await.becomes(Status::Running).await;
     let runner = first.child_pid();
-    first.signal(Signal::KILL);
-    first.ended().await;
+    kill(&mut first).await;
     fs::write(first.path("w.sock.state"), stale).unwrap();
 
-    let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &RUNNER);
-    second.logged("the state file does not have the running runner of a previous wrapper").await;
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!(status.pid, Some(runner));
-    second.client().await.forceful().await;
-    second.client().await.becomes(Status::Stopped).await;
-    assert_eq!(of_runner(&second), Vec::<u32>::new());
+    assert_next_adopts(first, runner, &cgroup).await;
 }

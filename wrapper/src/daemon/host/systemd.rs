@@ -6,9 +6,8 @@
 //! start another wrapper. For an adopted runner READY requires no level: see `run.rs`. Without `NOTIFY_SOCKET` in the environment nothing is sent.
 //!
 //! A wrapper that does not listen on all its addresses is not ready. It extends its start timeout instead, as does a wrapper whose runner is
-//! running and
-//! has not reached the level: at the timeout, systemd would stop the wrapper, and so drain the sections that work, again and again. A crash loop
-//! ends at the timeout.
+//! running and has not reached the level: at the timeout, systemd would stop the wrapper, and so drain the sections that work, again and again. A
+//! crash loop ends at the timeout.
 
 use std::{
     env,

@@ -1,8 +1,7 @@
 //! Opens the state file and the addresses of `run`.
 //!
 //! A unix socket must be bound at the start. A TCP address that is in use, not resolved, or of no network interface is bound as soon as possible:
-//! until
-//! then the wrapper is not ready, because its clients may be connected to another process.
+//! until then the wrapper is not ready, because its clients may be connected to another process.
 
 use std::{
     path::PathBuf,

@@ -27,17 +27,17 @@ pub struct Found {
 }
 
 impl Saved {
-    /// What a previous wrapper left: the content of its state file or, if that lacks the runner in a cgroup that a wrapper with this state file made,
-    /// this runner. The file was removed, or could not be written when the runner was started, because the disk was full. What the previous wrapper
-    /// recorded of the runner is lost: a drain, for example, must be requested again.
+    /// What a previous wrapper left: the content of its state file or, if the process in it does not run, the runner in a cgroup that a wrapper with
+    /// this state file made. The file was removed, or could not be written when the runner was started, because the disk was full. What the previous
+    /// wrapper recorded of the runner is lost: a drain, for example, must be requested again.
     pub fn latest(saved: Option<Self>, state_file: &Path) -> Option<Self> {
+        let known = saved.as_ref().and_then(|saved| saved.supervision.state.process());
+        if known.is_some_and(|known| known.process.is_alive().unwrap_or(true)) {
+            return saved;
+        }
         let Some((process, origin)) = cgroup::runner_in(&cgroup::names_for(Some(state_file))) else {
             return saved;
         };
-        let known = saved.as_ref().and_then(|saved| saved.supervision.state.process());
-        if known.is_some_and(|known| known.process == process) {
-            return saved;
-        }
         warn!(
             { key::PID } = process.pid,
             { key::PATH } = %state_file.display(),
