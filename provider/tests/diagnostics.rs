@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use grit_testkit::page;
+
 /// Adds the lines of all files below `directory` that create a problem.
 fn find(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -110,19 +112,12 @@ fn titles() -> BTreeSet<(String, String)> {
 fn troubleshooting_guide_has_every_code_and_title() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/troubleshooting.md");
     let guide = fs::read_to_string(path).unwrap();
-    let sections: BTreeMap<_, _> =
-        guide.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap()).collect();
+    let sections = page::titles(&guide);
     let described: BTreeSet<_> = sections.keys().map(|code| (*code).to_owned()).collect();
     assert_eq!(described, codes().into_values().collect::<BTreeSet<_>>(), "one section for each code");
-    // The first cells of the tables; a cell can have several titles.
     let listed: BTreeSet<_> = sections
         .iter()
-        .flat_map(|(code, section)| {
-            let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-            let titles =
-                cells.flat_map(|cell| cell.split(", ")).filter(|cell| !matches!(*cell, "title" | "---"));
-            titles.map(|title| ((*code).to_owned(), title.to_owned()))
-        })
+        .flat_map(|(code, titles)| titles.iter().map(|title| ((*code).to_owned(), (*title).to_owned())))
         .collect();
     let missing: Vec<_> = titles().difference(&listed).cloned().collect();
     assert!(missing.is_empty(), "docs/guides/troubleshooting.md does not have these titles:\n{missing:#?}");

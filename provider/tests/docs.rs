@@ -4,7 +4,7 @@
 
 mod pages;
 
-use std::{env, fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use grit_plugin::{Block, Function, Resource};
 use grit_provider::testing::{
@@ -14,7 +14,8 @@ use grit_provider::testing::{
     resources::{Context, Grit, RunnerDrain, RunnerHealth, RunnerShutdown},
 };
 
-use pages::{Subject, generated, read, with_examples, write};
+use grit_testkit::generated::assert_generated;
+use pages::{Subject, absolute, generated, read, with_examples};
 
 fn resource(page: &str, resource: &impl Resource) -> (String, Subject) {
     let schema = resource.schema();
@@ -54,24 +55,11 @@ fn all() -> Vec<(String, Subject)> {
     ]
 }
 
-/// Compares a page with its generated form, or writes it.
-fn check(path: &str, page: &str, wanted: &str) {
-    if env::var_os("GRIT_UPDATE_GENERATED").is_some() {
-        write(path, wanted);
-        return;
-    }
-    let lines = page.lines().zip(wanted.lines()).enumerate();
-    if let Some((line, (is, should))) = lines.into_iter().find(|(_, (is, should))| is != should) {
-        panic!("{path}:{}: run `cargo xtask gen`\n  page:      {is}\n  generated: {should}", line + 1);
-    }
-    assert!(page == wanted, "{path}: run `cargo xtask gen`");
-}
-
 #[test]
 fn registry_pages_match_schema_and_examples() {
     for (path, subject) in all() {
         let page = read(&path);
-        check(&path, &page, &generated(&path, &page, &subject));
+        assert_generated(&absolute(&path), &generated(&path, &page, &subject));
     }
 }
 
@@ -80,7 +68,7 @@ fn guides_match_examples() {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides")).unwrap() {
         let path = format!("docs/guides/{}", entry.unwrap().file_name().into_string().unwrap());
         let page = read(&path);
-        check(&path, &page, &with_examples(&path, &page));
+        assert_generated(&absolute(&path), &with_examples(&path, &page));
     }
 }
 

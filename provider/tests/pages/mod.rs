@@ -1,7 +1,12 @@
 //! Writes the generated parts of the registry pages, in the format of HashiCorp's generator: frontmatter, title and description, the
 //! section "Schema", the signature of a function, and the files of `examples/`.
 
-use std::{collections::HashMap, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use grit_plugin::schema::{Attribute, AttributeConstraint, AttributeType, FunctionSchema, Parameter, Schema};
 
@@ -18,15 +23,14 @@ pub(crate) enum Subject {
     Function(String, FunctionSchema),
 }
 
-/// A file of this repository.
-pub(crate) fn read(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+/// The path of a file of this repository.
+pub(crate) fn absolute(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-pub(crate) fn write(path: &str, text: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    fs::write(root.join(path), text).unwrap_or_else(|error| panic!("{path}: {error}"));
+/// A file of this repository.
+pub(crate) fn read(path: &str) -> String {
+    fs::read_to_string(absolute(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The page with its generated parts; what was written by hand stays.

@@ -176,6 +176,8 @@ fn first_line(program: &str, argument: &str) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use grit_testkit::generated::assert_generated;
+
     use super::*;
 
     fn docs() -> std::path::PathBuf {
@@ -193,13 +195,7 @@ mod tests {
         }
         let pages = pages.map(|(name, page)| (name.to_owned(), page));
         for (name, text) in record.charts().chain(pages) {
-            let path = docs().join(&name);
-            if std::env::var_os("GRIT_UPDATE_GENERATED").is_some() {
-                fs::write(&path, text).unwrap();
-                continue;
-            }
-            let written = fs::read_to_string(&path).unwrap_or_default();
-            assert!(written == text, "docs/{name} differs from the results: run `cargo xtask gen`");
+            assert_generated(&docs().join(name), &text);
         }
     }
 

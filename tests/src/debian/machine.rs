@@ -144,11 +144,7 @@ impl Machine {
     /// All signals that runners handled, in order.
     #[must_use]
     pub fn signals(&self) -> Vec<String> {
-        let signal = |event: crate::lab::event::Event| match event.what {
-            What::RunnerSignal { signal, .. } => Some(signal),
-            _ => None,
-        };
-        self.lab.events().all().into_iter().filter_map(signal).collect()
+        self.lab.events().signals(None)
     }
 
     /// Waits until runners have handled this number of signals.

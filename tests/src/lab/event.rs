@@ -175,6 +175,17 @@ impl EventLog {
         self.lock().clone()
     }
 
+    /// The signals that the runners of this host handled, or of all hosts, in order.
+    #[must_use]
+    pub fn signals(&self, host: Option<&str>) -> Vec<String> {
+        let events = self.all().into_iter().filter(|event| host.is_none_or(|host| event.subject == host));
+        let signal = |event: Event| match event.what {
+            What::RunnerSignal { signal, .. } => Some(signal),
+            _ => None,
+        };
+        events.filter_map(signal).collect()
+    }
+
     /// The first matching event.
     pub fn find(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         self.lock().iter().find(|event| wanted(event)).cloned()

@@ -123,14 +123,7 @@ impl Rollout {
 
     /// All signals that the runners of this host handled, in order.
     pub fn signals(&self, host: &str) -> Vec<String> {
-        let events = self.lab.events().all();
-        let signals = events.into_iter().filter(|event| event.subject == host);
-        signals
-            .filter_map(|event| match event.what {
-                What::RunnerSignal { signal, .. } => Some(signal),
-                _ => None,
-            })
-            .collect()
+        self.lab.events().signals(Some(host))
     }
 
     /// Whether the runner of an instance still ran when the instance was destroyed; `None` while the instance exists.

@@ -192,6 +192,11 @@ impl Workspace {
         Session::start(&self.command(arguments))
     }
 
+    /// The environment of the commands.
+    pub fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        self.environment.iter().cloned()
+    }
+
     /// A command that has not been started.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.command_through(&[], arguments)
@@ -206,7 +211,7 @@ impl Workspace {
         let mut words = through.iter().map(OsStr::new).chain([self.terraform.as_os_str()]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).args(arguments).current_dir(self.root());
-        command.env_clear().envs(self.environment.iter().cloned());
+        command.env_clear().envs(self.environment());
         command
     }
 

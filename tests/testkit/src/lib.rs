@@ -14,6 +14,8 @@
 )]
 
 pub mod architecture;
+pub mod generated;
+pub mod page;
 pub mod program;
 pub mod svg;
 

@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use grit_testkit::generated::assert_generated;
+
 const BEGIN: &str = "<!-- BEGIN INPUTS AND OUTPUTS: generated, see CONTRIBUTING.md -->\n";
 const END: &str = "<!-- END INPUTS AND OUTPUTS -->\n";
 const EXAMPLE: (&str, &str) = ("```terraform\n", "```");
@@ -144,15 +146,9 @@ fn wanted(module: &Path, readme: &str) -> String {
 
 #[test]
 fn readmes_match_the_files_of_the_modules() {
-    let write = std::env::var_os("GRIT_UPDATE_GENERATED").is_some();
     for module in modules() {
         let path = module.join("README.md");
         let readme = fs::read_to_string(&path).unwrap();
-        let wanted = wanted(&module, &readme);
-        if write {
-            fs::write(&path, wanted).unwrap();
-        } else {
-            assert!(readme == wanted, "{} differs from its module: run `cargo xtask gen`", path.display());
-        }
+        assert_generated(&path, &wanted(&module, &readme));
     }
 }

@@ -13,7 +13,7 @@ mod table;
 use std::{fs, path::Path, time::Duration};
 
 use grit_tests::{
-    lab::{Lab, cloud::Instance, event::What},
+    lab::{Lab, cloud::Instance},
     rollout::PATIENCE,
     terraform::{Workspace, core, terraform},
 };
@@ -128,9 +128,7 @@ fn finish_jobs(lab: &Lab) {
 }
 
 fn signals(lab: &Lab, host: &str) -> Vec<String> {
-    let events = lab.events().all().into_iter().filter(|event| event.subject == host);
-    let signal = |what| if let What::RunnerSignal { signal, .. } = what { Some(signal) } else { None };
-    events.filter_map(|event| signal(event.what)).collect()
+    lab.events().signals(Some(host))
 }
 
 impl Object {

@@ -79,13 +79,7 @@ fn manager(lab: &Lab, name: &str) -> (Instance, Host) {
 }
 
 fn signals(lab: &Lab, host: &str) -> Vec<String> {
-    let events = lab.events().all().into_iter().filter(|event| event.subject == host);
-    events
-        .filter_map(|event| match event.what {
-            What::RunnerSignal { signal, .. } => Some(signal),
-            _ => None,
-        })
-        .collect()
+    lab.events().signals(Some(host))
 }
 
 #[test]

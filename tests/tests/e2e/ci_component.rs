@@ -8,10 +8,11 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use grit_testkit::page;
 use grit_tests::{
     poll,
     rollout::{PATIENCE, Rollout},
-    terraform,
+    terraform::{self, Workspace},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
@@ -69,14 +70,8 @@ impl Repository {
 
     /// gitlab-ci-local in the repository, with the environment of the workspace.
     fn gitlab(&self, arguments: &[&str]) -> Command {
-        let environment = self.rollout.workspace.command(["version"]);
-        let mut command = Command::new("node");
-        command.arg(gitlab_ci_local()).args(arguments).current_dir(&self.path).env_clear();
-        command.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        // Terraform's default.
-        command.env("TF_DATA_DIR", ".terraform").stdin(Stdio::null());
-        // A canceled job must not end the jobs of another test.
-        command.process_group(0);
+        let mut command = gitlab_in(&self.path, &self.rollout.workspace);
+        command.args(arguments);
         command
     }
 
@@ -243,8 +238,7 @@ fn jobs_of_one_name_run_one_after_the_other() {
 /// The pipelines of docs/guides/ci.md: the first block alone, and with each of the others. The component is included as a file.
 #[test]
 fn pipelines_of_the_guide_are_valid() {
-    let blocks = GUIDE.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let [pipeline, google, two_runs] = blocks.collect::<Vec<_>>()[..] else {
+    let [pipeline, google, two_runs] = page::blocks(GUIDE, "yaml")[..] else {
         panic!("the guide has other blocks")
     };
     let component = "component: $CI_SERVER_FQDN/runner-tools/grit/rollout@0.1.0";
@@ -366,8 +360,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// gitlab-ci-local in this repository, with the environment of the workspace.
+pub(crate) fn gitlab_in(repository: &Path, workspace: &Workspace) -> Command {
+    let mut command = Command::new("node");
+    command.arg(gitlab_ci_local()).current_dir(repository).env_clear().envs(workspace.environment());
+    // Terraform's default.
+    command.env("TF_DATA_DIR", ".terraform").stdin(Stdio::null());
+    // A canceled job must not end the jobs of another test.
+    command.process_group(0);
+    command
+}
+
 /// The program that `cargo xtask test` installs below the target directory.
-pub(crate) fn gitlab_ci_local() -> PathBuf {
+fn gitlab_ci_local() -> PathBuf {
     let programs = terraform::built("grit-wrapper").unwrap();
     let path = programs.ancestors().nth(2).unwrap().join("gitlab-ci-local/node_modules/.bin/gitlab-ci-local");
     assert!(path.exists(), "{} is missing: run `cargo xtask test`, which installs it", path.display());

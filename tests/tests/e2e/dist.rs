@@ -8,6 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use grit_testkit::page;
 use grit_tests::{
     debian::succeeded,
     dist::{self, EPOCH, PLATFORM, REVISION},
@@ -272,7 +273,7 @@ fn network_mirror_over_https_serves_provider() {
     let mut workspace = Workspace::new(&[]).unwrap().env("SSL_CERT_FILE", &authority);
     let settings = workspace.path().join("mirror.rc");
     let url = format!("https://localhost:{}/", port.trim());
-    let example = PAGE.split("```hcl\n").nth(1).unwrap().split("```").next().unwrap();
+    let example = page::block(PAGE, "hcl");
     let rc = example.replace("https://mirror.example.com/providers/", &url);
     assert_ne!(rc, example);
     fs::write(&settings, rc.replace("registry.terraform.io", core().registry())).unwrap();

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use grit_testkit::{not_covered, program};
+use grit_testkit::{not_covered, page, program};
 use grit_tests::{
     poll,
     rollout::{PATIENCE, Rollout},
@@ -30,12 +30,6 @@ variable "ssh" { type = any }
 variable "known_hosts" { type = string }
 provider "grit" { ssh = merge(var.ssh, { known_hosts = var.known_hosts }) }
 "#;
-
-/// The blocks in a language, in order.
-fn blocks(language: &str) -> Vec<&'static str> {
-    let fence = format!("```{language}\n");
-    GUIDE.split(&fence).skip(1).map(|rest| rest.split("```\n").next().unwrap()).collect()
-}
 
 /// A command that ends with the test.
 struct Running(Option<Child>);
@@ -71,10 +65,9 @@ impl Drop for Running {
 
 /// A shell with the environment of the workspace, in its directory, and with these programs.
 fn shell(workspace: &Workspace, programs: &Path, script: &str) -> Command {
-    let terraform = workspace.command(["version"]);
     let mut shell = Command::new("sh");
     shell.args(["-eu", "-c", script]).current_dir(workspace.root()).env_clear();
-    shell.envs(terraform.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.envs(workspace.environment());
     shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display())).stdin(Stdio::null());
     shell
 }
@@ -100,10 +93,10 @@ fn guide_commands_show_and_end_a_drain() {
     if !is_installed() {
         return not_covered("the commands for a drain that hangs", "sshd is not installed");
     }
-    let [apply, progress, on_host, forward, through, end] = blocks("sh")[..] else {
+    let [apply, progress, on_host, forward, through, end] = page::blocks(GUIDE, "sh")[..] else {
         panic!("the guide has other blocks")
     };
-    let [configuration] = blocks("terraform")[..] else { panic!("the guide has other blocks") };
+    let [configuration] = page::blocks(GUIDE, "terraform")[..] else { panic!("the guide has other blocks") };
     let mut rollout = Rollout::start().unwrap();
     rollout.managers(&["blue-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -134,11 +134,7 @@ fn picture_of_drain_start_has_order_of_a_run() {
 }
 
 fn picture(events: &[Event], requested: &Event) -> Picture {
-    let time = |event: &Event| {
-        let seconds = event.at.as_secs_f64() - requested.at.as_secs_f64();
-        // Not -0.
-        (seconds * 1000.0).round() / 1000.0 + 0.0
-    };
+    let time = |event: &Event| pictures::seconds(requested, event);
     let quit = events.iter().find(|event| is_signal(event, "SIGQUIT")).unwrap();
     let (mut milestones, mut requests, mut jobs) =
         (vec![(requested, "drain requested".to_owned())], vec![], vec![]);

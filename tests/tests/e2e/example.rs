@@ -8,6 +8,7 @@ use std::{
     process::Command,
 };
 
+use grit_testkit::page;
 use grit_tests::{
     debian::succeeded,
     dist::{self, PLATFORM},
@@ -32,8 +33,7 @@ pub(super) fn repository(path: &str) -> PathBuf {
 
 /// The first block of the README in a language.
 fn block(language: &str) -> &'static str {
-    let (_, rest) = README.split_once(&format!("```{language}\n")).expect(language);
-    rest.split("```").next().unwrap()
+    page::blocks(README, language)[0]
 }
 
 /// Puts the provider and the stand-in for AWS into the plugin directory of the workspace.

@@ -1,13 +1,14 @@
 //! The configuration of docs/guides/host-keys.md that keeps the first host key of an instance.
 
+use grit_testkit::page;
 use grit_tests::terraform::Workspace;
 
 const GUIDE: &str = include_str!("../../../docs/guides/host-keys.md");
 
 #[test]
 fn first_host_key_of_an_instance_is_kept() {
-    let block = GUIDE.split("```terraform\n").find(|block| block.contains("\"pinned_host_key\"")).unwrap();
-    let block = block.split("```").next().unwrap();
+    let blocks = page::blocks(GUIDE, "terraform");
+    let block = blocks.iter().find(|block| block.contains("\"pinned_host_key\"")).unwrap();
     let workspace = Workspace::new(&[]).unwrap();
     let output = "output \"host_key\" {\n  value = terraform_data.pinned_host_key.output\n}\n";
     workspace.write("main.tf", &format!("{block}\n{output}")).unwrap();

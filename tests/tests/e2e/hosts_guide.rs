@@ -8,6 +8,7 @@ use grit_provider::testing::{
     explain::explain,
     transport::{Cause, HostPort, Secret},
 };
+use grit_testkit::page;
 use grit_tests::provider_client::{Connector, SshOptions, Target, TrustOptions};
 use grit_tests::{
     debian::machine::{ADDRESS, LIMIT, Machine},
@@ -24,14 +25,6 @@ use crate::{
 
 const GUIDE: &str = include_str!("../../../docs/guides/hosts.md");
 const HOST_KEYS: &str = include_str!("../../../docs/guides/host-keys.md");
-
-/// The only block of a language.
-fn block(language: &str) -> &'static str {
-    let head = format!("```{language}\n");
-    let blocks: Vec<_> = GUIDE.split(&head).skip(1).map(|block| block.split("```").next().unwrap()).collect();
-    let [block] = blocks[..] else { panic!("the guide has other blocks") };
-    block
-}
 
 fn follow(machine: &Machine, script: &str) {
     fs::write(machine.system.path("/tmp/script"), script).unwrap();
@@ -73,7 +66,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
     let Some(machine) = machine(&[]) else { return };
     plain_unit(&machine, PLAIN);
     machine.install("1.0.0");
-    follow(&machine, block("sh"));
+    follow(&machine, page::block(GUIDE, "sh"));
     assert_eq!(machine.runner(), None);
     let key = KeyPair::generate().unwrap();
     let address = free_address().unwrap();
@@ -88,7 +81,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
         });
         runtime.block_on(connector.client(target(username, address)).check_status())
     };
-    let user_data = block("yaml");
+    let user_data = page::block(GUIDE, "yaml");
     assert!(user_data.contains("ssh-ed25519 AAAA… deploy"));
     let user_data = user_data.replace("ssh-ed25519 AAAA… deploy", key.public.trim());
     first_boot(&machine, &user_data, || {
@@ -130,7 +123,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
 #[test]
 fn sshd_starts_after_the_host_key_is_signed() {
     let Some(machine) = machine(&[]) else { return };
-    let unit = HOST_KEYS.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    let unit = page::blocks(HOST_KEYS, "ini")[0];
     let address = free_address().unwrap();
     let host_key = install_sshd(&machine, address);
     let write = |path: &str, mode: u32, text: &str| {

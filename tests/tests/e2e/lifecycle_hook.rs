@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use grit_testkit::program;
+use grit_testkit::{page, program};
 use grit_tests::{
     debian::machine::{LIMIT, Machine},
-    lab::{Lab, event::What, host::Host, queue::Tally},
+    lab::{Lab, host::Host, queue::Tally},
     poll,
     rollout::PATIENCE,
     terraform::built,
@@ -103,13 +103,7 @@ impl Hook {
     }
 
     fn signals(&self) -> Vec<String> {
-        let events = self.lab.events().all().into_iter();
-        events
-            .filter_map(|event| match event.what {
-                What::RunnerSignal { signal, .. } => Some(signal),
-                _ => None,
-            })
-            .collect()
+        self.lab.events().signals(None)
     }
 
     /// Waits until the script has exited with 0.
@@ -301,7 +295,7 @@ fn install_unit(machine: &Machine, service: &Service) -> PathBuf {
     fs::create_dir(&settings_of_test).unwrap();
     fs::write(settings_of_test.join("test.conf"), settings).unwrap();
 
-    let block = GUIDE.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let block = page::blocks(GUIDE, "sh")[0];
     fs::write(folder.join("block"), block).unwrap();
     machine.run(&["sh", "-ec", "cd /root/hook && . ./block"]);
     machine.run(&["systemctl", "daemon-reload"]);

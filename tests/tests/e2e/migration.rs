@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, process::Command};
 
+use grit_testkit::page;
 use grit_tests::{lab::event::What, ssh_server::KeyPair, terraform::Workspace};
 use serde_json::json;
 
@@ -11,8 +12,7 @@ const GUIDE: &str = include_str!("../../../docs/guides/migration.md");
 
 /// The first block of the guide in a language.
 fn block(language: &str) -> &'static str {
-    let (_, rest) = GUIDE.split_once(&format!("```{language}\n")).expect(language);
-    rest.split("```").next().unwrap()
+    page::blocks(GUIDE, language)[0]
 }
 
 /// The processes of the runners, by host.
@@ -97,7 +97,7 @@ fn exit_code(manager: &serde_json::Value, timeout: &str) -> Option<i32> {
         format!("terraform() {{ '{}' \"$@\"; }}\n{}", terraform.get_program().display(), block("sh"));
     let mut shell = Command::new("sh");
     shell.args(["-uc", &script]).current_dir(workspace.root()).env_clear();
-    shell.envs(terraform.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.envs(workspace.environment());
     shell.status().unwrap().code()
 }
 

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use grit_testkit::page;
 use grit_tests::{
     rollout::{Rollout, assert_order},
     sshd::username,
@@ -198,8 +199,7 @@ fn modules_are_formatted() {
 fn host_keys_guide_is_valid() {
     const GUIDE: &str = include_str!("../../../docs/guides/host-keys.md");
     let mut workspace = workspace();
-    let blocks: Vec<&str> =
-        GUIDE.split("```terraform\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let blocks = page::blocks(GUIDE, "terraform");
     assert_eq!(blocks.len(), 5);
     for (index, block) in blocks.into_iter().enumerate() {
         let words: BTreeSet<&str> =
@@ -283,7 +283,7 @@ output "wrapper_address" {
 /// The configuration of the guide, with both modules in this workspace.
 fn guide() -> String {
     const GUIDE: &str = include_str!("../../../docs/guides/grit-modules.md");
-    let block = GUIDE.split("```terraform\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let block = page::blocks(GUIDE, "terraform")[0];
     let mut text = block.to_owned();
     for (module, path) in [
         ("gitlab.com/gitlab-org/ci-cd/runner-tools/grit//modules/google/runner", "./grit"),

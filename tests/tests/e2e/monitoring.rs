@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use grit_testkit::page;
 use grit_tests::{
     dashboard::{self, Query},
     prometheus::{Prometheus, Series, now, promtool},
@@ -27,7 +28,7 @@ fn modules() -> std::path::PathBuf {
 
 /// The configuration of this test, with the block of the guide and a shorter sleep.
 fn configuration() -> String {
-    let block = GUIDE.split("```terraform\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let block = page::blocks(GUIDE, "terraform")[0];
     assert!(block.contains("sleep 30"), "{block}");
     include_str!("monitoring/main.tf").to_owned() + "\n" + &block.replace("sleep 30", "sleep 2")
 }
@@ -165,8 +166,7 @@ fn module_refuses_each_label_of_the_metrics() {
 
 #[test]
 fn documented_service_discovery_is_valid() {
-    let blocks: Vec<_> =
-        README.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let blocks = page::blocks(README, "yaml");
     assert_eq!(blocks.len(), 2);
     let folder = tempfile::tempdir().unwrap();
     for block in blocks {

@@ -5,7 +5,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use grit_tests::{
-    lab::{Lab, cloud::Instance, event::What},
+    lab::{Lab, cloud::Instance},
     link::{Namespace, Relay},
     poll,
     rollout::{PATIENCE, is_signal},
@@ -90,11 +90,7 @@ fn a_cut_in_a_drain(lab: &Lab, workspace: &Workspace, log: &PathBuf, cut: impl F
 
     let tally = lab.queue().tally();
     assert_eq!((tally.finished, tally.lost, tally.queued), (2, 0, 1));
-    let signals = lab.events().all().into_iter().filter_map(|event| match event.what {
-        What::RunnerSignal { signal, .. } => Some(signal),
-        _ => None,
-    });
-    assert_eq!(signals.collect::<Vec<_>>(), ["SIGQUIT"], "asked once, and joined after the cut");
+    assert_eq!(lab.events().signals(None), ["SIGQUIT"], "asked once, and joined after the cut");
 }
 
 #[test]

@@ -3,10 +3,18 @@
 
 use std::{fs, path::Path};
 
+use grit_tests::lab::event::Event;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Set by `cargo xtask gen --record`: a test records its run.
 const RECORD: &str = "GRIT_RECORD_PICTURES";
+
+/// The seconds from one event to another, with milliseconds.
+pub(crate) fn seconds(from: &Event, to: &Event) -> f64 {
+    let seconds = to.at.as_secs_f64() - from.at.as_secs_f64();
+    // Not -0.
+    (seconds * 1000.0).round() / 1000.0 + 0.0
+}
 
 /// The record with this name, after it is replaced with this run where that is requested.
 #[track_caller]

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use grit_testkit::page;
 use grit_tests::{
     link::Namespace,
     ssh_server::KeyPair,
@@ -21,12 +22,6 @@ use crate::{
 
 const GUIDE: &str = include_str!("../../../docs/guides/quick-start.md");
 const CLOUD: &str = include_str!("../../../docs/guides/cloud.md");
-
-/// The blocks of a page in a language, in order.
-fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
-    let fence = format!("```{language}\n");
-    page.split(&fence).skip(1).map(|rest| rest.split("```\n").next().unwrap()).collect()
-}
 
 /// Ends what a failed run leaves: the SSH servers and the wrappers.
 struct Processes<'a>(&'a Path);
@@ -64,25 +59,21 @@ fn quick_start_rolls_out_and_can_be_repeated() {
         fs::create_dir_all("/run/sshd").unwrap();
     }
 
-    let [hosts, runner, first, rollout, cleanup] = blocks(GUIDE, "sh")[..] else {
+    let [hosts, runner, first, rollout, cleanup] = page::blocks(GUIDE, "sh")[..] else {
         panic!("the guide has other blocks")
     };
-    let configuration = blocks(GUIDE, "terraform")[0];
+    let configuration = page::blocks(GUIDE, "terraform")[0];
     let steps = format!(
         "{hosts}\n{runner}\ncat >main.tf <<'GUIDE'\n{configuration}GUIDE\n{first}\necho ROLLOUT\n{rollout}\necho LOG\ncat run/blue-v1.log\necho CLEANUP\n{cleanup}\n"
     );
     let script = format!("set -eu\n{steps}\necho REPEAT\n{steps}");
     let directory = workspace.root().join("quick-start");
-    let environment = workspace.command(["version"]);
-    let environment: Vec<_> = environment
-        .get_envs()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
-        .collect();
     let output = {
         let _processes = Processes(&directory);
         let run = || {
             let mut shell = Command::new("sh");
-            shell.args(["-c", &script]).current_dir(workspace.root()).env_clear().envs(environment);
+            shell.args(["-c", &script]).current_dir(workspace.root()).env_clear();
+            shell.envs(workspace.environment());
             shell.stdin(Stdio::null()).output()
         };
         network.run(run).unwrap().unwrap()
@@ -120,7 +111,9 @@ fn check(text: &str) {
 #[test]
 fn configurations_of_cloud_guide_are_valid() {
     let mut workspace = modules::workspace();
-    let [main, aws, google] = blocks(CLOUD, "terraform")[..] else { panic!("the guide has other blocks") };
+    let [main, aws, google] = page::blocks(CLOUD, "terraform")[..] else {
+        panic!("the guide has other blocks")
+    };
     for (name, cloud) in [("aws", aws), ("google", google)] {
         // The only change: the modules of this commit.
         let modules = "github.com/runner-tools/terraform-provider-grit//examples/modules/";

@@ -6,7 +6,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 use grit_testkit::program;
@@ -14,7 +14,7 @@ use grit_tests::{rollout::Rollout, sshd::username, terraform};
 use serde_json::{Value as Json, json};
 
 use super::{
-    ci_component::{git, gitlab_ci_local, install, succeeded},
+    ci_component::{git, gitlab_in, install, succeeded},
     example::repository,
     modules::{copy, run_in, workspace},
 };
@@ -144,20 +144,16 @@ impl Fleet {
 
     /// A pipeline with this source, up to a job.
     fn pipeline(&self, source: &str, arguments: &[&str]) -> Output {
-        let environment = self.rollout.workspace.command(["version"]);
-        let mut command = Command::new("node");
-        command.arg(gitlab_ci_local()).args(["--force-shell-executor", "--needs"]);
+        let mut command = gitlab_in(&self.path, &self.rollout.workspace);
+        command.args(["--force-shell-executor", "--needs"]);
         command.args([
             "--variable",
             &format!("CI_PIPELINE_SOURCE={source}"),
             "--variable",
             "RECYCLE_TOKEN=secret",
         ]);
-        command.args(arguments).current_dir(&self.path).env_clear();
-        command.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let path = format!("{}:{}", self.home.join("bin").display(), std::env::var("PATH").unwrap());
-        command.env("PATH", path).env("HOME", &self.home);
-        command.env("TF_DATA_DIR", ".terraform").stdin(Stdio::null()).output().unwrap()
+        command.args(arguments).env("PATH", path).env("HOME", &self.home).output().unwrap()
     }
 
     fn jobs(&self, source: &str) -> Vec<String> {

@@ -91,12 +91,7 @@ impl Retirement {
     }
 
     fn signals(&self, host: &str) -> Vec<String> {
-        let events = self.lab.events().all().into_iter().filter(|event| event.subject == host);
-        let signal = |what| match what {
-            What::RunnerSignal { signal, .. } => Some(signal),
-            _ => None,
-        };
-        events.filter_map(|event| signal(event.what)).collect()
+        self.lab.events().signals(Some(host))
     }
 
     fn wait_for_drain(&self, host: &str) {

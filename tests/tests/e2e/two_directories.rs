@@ -158,12 +158,7 @@ impl Directories {
 
     /// All signals that the runner of a host received.
     pub(super) fn signals(&self, host: &str) -> Vec<String> {
-        let events = self.lab.events().all().into_iter().filter(|event| event.subject == host);
-        let signal = |what| match what {
-            What::RunnerSignal { signal, .. } => Some(signal),
-            _ => None,
-        };
-        events.filter_map(|event| signal(event.what)).collect()
+        self.lab.events().signals(Some(host))
     }
 
     pub(super) fn hosts(&self) -> Vec<String> {

@@ -1,21 +1,10 @@
 //! docs/guides/troubleshooting.md lists every error that the fault tests produce, with its title, in the section of its code.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::{fs, path::Path};
+
+use grit_testkit::page;
 
 const GUIDE: &str = include_str!("../../../docs/guides/troubleshooting.md");
-/// The titles of each section: the first cells of its table.
-fn sections() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let titles = |section: &'static str| {
-        let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-        cells.flat_map(|cell| cell.split(", ")).collect()
-    };
-    let sections = GUIDE.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
-    sections.map(|(code, section)| (code, titles(section))).collect()
-}
 
 /// Title and code of a diagnostic.
 fn shown(snapshot: &str) -> (&str, &str) {
@@ -25,7 +14,7 @@ fn shown(snapshot: &str) -> (&str, &str) {
 
 #[test]
 fn guide_lists_every_fault_with_title_and_code() {
-    let sections = sections();
+    let sections = page::titles(GUIDE);
     let mut count = 0;
     for folder in ["snapshots", "faults/snapshots"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh").join(folder);

@@ -5,7 +5,7 @@ use grit_provider::testing::{
     client::ClientError,
     transport::{Cause, HostKeyVerdict},
 };
-use grit_testkit::program;
+use grit_testkit::{page, program};
 use grit_tests::{
     poll,
     provider_client::{Connector, SshOptions, Target, TrustOptions},
@@ -17,9 +17,7 @@ const GUIDE: &str = include_str!("../../../docs/guides/host-keys.md");
 
 /// The scripts of the guide, in order.
 fn scripts() -> [&'static str; 2] {
-    let blocks: Vec<_> =
-        GUIDE.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    blocks.try_into().unwrap()
+    page::blocks(GUIDE, "sh").try_into().unwrap()
 }
 
 fn install(tools: &Path, name: &str, body: &str) {

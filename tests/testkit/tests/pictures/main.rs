@@ -14,7 +14,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use grit_testkit::svg::{DARK, LIGHT, Point, line, rect, text};
+use grit_testkit::{
+    generated::assert_generated,
+    svg::{DARK, LIGHT, Point, line, rect, text},
+};
 use serde_json::Value as Json;
 
 fn path(name: &str) -> PathBuf {
@@ -81,11 +84,5 @@ fn legend(svg: &mut String, (mut x, y): Point, entries: &[(&str, &str)]) {
 /// Asserts that the file is as drawn, or writes it.
 #[track_caller]
 fn compare(name: &str, svg: &str) {
-    let path = path(name);
-    if std::env::var_os("GRIT_UPDATE_GENERATED").is_some() {
-        fs::write(path, svg).unwrap();
-        return;
-    }
-    let written = fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == svg, "docs/pictures/{name} differs from its description: run `cargo xtask gen`");
+    assert_generated(&path(name), svg);
 }

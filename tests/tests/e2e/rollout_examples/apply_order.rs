@@ -94,12 +94,8 @@ fn steps(picture: &Picture) -> Vec<String> {
 
 fn picture(events: &[Event]) -> Picture {
     let is_operation = |event: &&Event| matches!(event.what, What::Terraform { .. });
-    let begin = events.iter().find(is_operation).unwrap().at;
-    let time = |event: &Event| {
-        let seconds = event.at.as_secs_f64() - begin.as_secs_f64();
-        // Not -0.
-        (seconds * 1000.0).round() / 1000.0 + 0.0
-    };
+    let begin = events.iter().find(is_operation).unwrap();
+    let time = |event: &Event| pictures::seconds(begin, event);
     let (mut operations, mut signals) = (Vec::new(), Vec::new());
     for event in events {
         let what = match &event.what {

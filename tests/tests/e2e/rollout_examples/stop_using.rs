@@ -2,20 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use grit_testkit::page;
 use grit_tests::terraform::{core, need};
 use serde_json::json;
 
 use super::{Example, versions};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/stop-using.md");
-
-/// The only block of the guide in this language.
-fn block(language: &str) -> String {
-    let fence = format!("```{language}\n");
-    let (_, rest) = GUIDE.split_once(&fence).expect(language);
-    assert!(!rest.contains(&fence), "several blocks: {language}");
-    rest.split("```").next().unwrap().to_owned()
-}
 
 /// A deployment with a running job. Its configuration has no block of the provider's resources any more.
 struct Deployment {
@@ -81,7 +74,7 @@ fn removed_blocks_of_guide_keep_runners_and_jobs() {
     assert!(GUIDE.contains(warning));
     assert!(drains.warnings().iter().any(|(title, _)| *title == warning), "{:?}", drains.warnings());
 
-    workspace.write("removed.tf", &block("terraform")).unwrap();
+    workspace.write("removed.tf", page::block(GUIDE, "terraform")).unwrap();
     let plan = workspace.run(["plan", "-no-color"]).unwrap().succeeded();
     let summary = "0 to add, 0 to change, 0 to destroy";
     assert!(GUIDE.contains(summary) && plan.stdout.contains(summary), "{}", plan.stdout);
@@ -95,7 +88,7 @@ fn removed_blocks_of_guide_keep_runners_and_jobs() {
 #[test]
 fn state_rm_of_guide_keeps_runners_and_jobs() {
     let deployment = Deployment::without_blocks();
-    let command = block("sh");
+    let command = page::block(GUIDE, "sh");
     let arguments = command.trim().strip_prefix("terraform ").unwrap().split(' ');
     deployment.example.workspace.run(arguments).unwrap().succeeded();
     deployment.assert_kept();
