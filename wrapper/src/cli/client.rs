@@ -4,7 +4,7 @@ use std::{error::Error, io, time::Duration};
 
 use grit_proto::wrapper_v1::wrapper_client::WrapperClient;
 use hyper_util::rt::TokioIo;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::{
     Code, Response, Status,
     transport::{Channel, Endpoint, Uri},
@@ -18,6 +18,10 @@ use crate::daemon::serve::listen::Address;
 
 /// A wrapper responds immediately, except to requests that it forwards to its runner, which has 3 s.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An upgrade in place closes the connections that the new program has not accepted yet.
+const ATTEMPTS: u32 = 4;
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// A wait can last for days. HTTP/2 keepalive detects a wrapper that hangs and a host that is unreachable.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -44,8 +48,24 @@ impl Client {
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_INTERVAL);
         let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.map_err(|_| failed(not_grpc()))?;
+        let channel = channel.map_err(|_| failed(not_grpc(&is_http2)))?;
         Ok(Self { address: address.clone(), channel, is_http2 })
+    }
+
+    /// Connects, and performs an operation. If the server closed the connection before it sent anything, the operation is performed again: no
+    /// request was received.
+    pub(super) async fn with<T>(
+        address: &Address,
+        operation: impl AsyncFn(Self) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let attempt = async || operation(Self::connect(address).await?).await;
+        for _ in 1..ATTEMPTS {
+            match attempt().await {
+                Err(error) if error.is_unanswered() => sleep(RETRY_DELAY).await,
+                result => return result,
+            }
+        }
+        attempt().await
     }
 
     /// The response to one call, within [`RESPONSE_TIMEOUT`].
@@ -73,15 +93,21 @@ impl Client {
         }
         let source = match source.kind() {
             io::ErrorKind::TimedOut => source,
-            _ => not_grpc(),
+            _ => not_grpc(&self.is_http2),
         };
         CommandError::Connect { address, source }
     }
 }
 
-/// Also the error of a server that closes the connection before it has sent anything.
-fn not_grpc() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the server does not speak gRPC")
+/// The error of a server that has not sent HTTP/2, or nothing at all.
+fn not_grpc(is_http2: &IsHttp2) -> io::Error {
+    match is_http2.get() {
+        Some(_) => io::Error::new(io::ErrorKind::InvalidData, "the server does not speak gRPC"),
+        None => io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the server closed the connection before it sent anything",
+        ),
+    }
 }
 
 /// Whether the server sent this status. A status that tonic created, because the connection failed, has a source.

@@ -157,7 +157,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                     watch.status.clone_from(&answer.status);
                     answer
                 }
-                None => call(&common, async |client| client.drain(request).await).await?,
+                None => call(&common, async |client| client.drain(request.clone()).await).await?,
             };
             answer.status = Some(known(&common, answer.status.unwrap_or_default())?);
             if common.json {
@@ -192,9 +192,9 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
 
 async fn call<T>(
     common: &Common,
-    ask: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
+    ask: impl AsyncFn(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
 ) -> Result<T, CommandError> {
-    Client::connect(&common.address).await?.ask(ask).await
+    Client::with(&common.address, async |client| client.ask(&ask).await).await
 }
 
 /// `abort_asked`: this command requested that jobs are aborted, so aborted jobs are not a failure.

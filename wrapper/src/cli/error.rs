@@ -56,6 +56,11 @@ pub enum CommandError {
 }
 
 impl CommandError {
+    /// The server closed the connection before it sent anything.
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof)
+    }
+
     /// The exit code of the command.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -88,7 +93,7 @@ impl CommandError {
                      of the wrapper. Killing a wrapper does not stop its runner (`systemctl kill \
                      --kill-who=main --signal=SIGKILL UNIT`); the next wrapper adopts it."
                 }
-                io::ErrorKind::InvalidData => {
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     "The address may belong to --http-listen or to another program. If it is the wrapper's --grpc-listen address, check \
                      the wrapper's log for rejected connections."
                 }

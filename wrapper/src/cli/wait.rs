@@ -103,9 +103,11 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) async fn open(address: &Address) -> Result<Self, CommandError> {
-        let client = Client::connect(address).await?;
-        let statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
-        Ok(Self { client, statuses, status: None })
+        Client::with(address, async |client| {
+            let statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+            Ok(Self { client, statuses, status: None })
+        })
+        .await
     }
 
     /// Discards the first status, so that all others are later than this call. A failure repeats when the next status is read.

@@ -2,9 +2,12 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::TcpListener,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
     path::Path,
     process::{Command, Output},
     thread,
@@ -60,7 +63,7 @@ async fn missing_listener_errors_match_snapshot() {
     drop(UnixListener::bind(path("stale.sock")).unwrap());
     let full = UnixListener::bind(path("full.sock")).unwrap();
     rustix::net::listen(&full, 0).unwrap();
-    let _first = std::os::unix::net::UnixStream::connect(path("full.sock")).unwrap();
+    let _first = UnixStream::connect(path("full.sock")).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let root = folder.path().to_str().unwrap();
     let names = [(root, "/run/x"), (free.as_str(), "127.0.0.1:7777")];
@@ -134,7 +137,7 @@ async fn permission_errors_match_snapshot() {
 }
 
 /// Serves one connection after another, in a thread that ends with the test.
-fn serve(folder: &Path, each: impl Fn(&mut std::os::unix::net::UnixStream) + Send + 'static) -> String {
+fn serve(folder: &Path, mut each: impl FnMut(&mut UnixStream) + Send + 'static) -> String {
     let socket = folder.join("w.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     thread::spawn(move || {
@@ -182,6 +185,31 @@ async fn other_program_errors_match_snapshot() {
     let names = [(http, "127.0.0.1:9253")];
     text += &report("--http-listen", &ask(&format!("tcp://{http}"), &["drain"]), &names);
     insta::assert_snapshot!(text);
+}
+
+/// As an upgrade in place, which closes the connections that the new program has not accepted.
+#[tokio::test]
+async fn command_after_unanswered_connection_succeeds() {
+    let wrapper = Start::new().child(&[]);
+    wrapper.child_ready().await;
+    let (folder, socket, mut count) = (tempfile::tempdir().unwrap(), wrapper.path("w.sock"), 0);
+    let address = serve(folder.path(), move |client| {
+        count += 1;
+        if count % 2 == 1 {
+            return;
+        }
+        let mut server = UnixStream::connect(&socket).unwrap();
+        let (mut requests, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || {
+            let _cut = io::copy(&mut requests, &mut to_server);
+            let _closed = to_server.shutdown(Shutdown::Both);
+        });
+        let _cut = io::copy(&mut server, client);
+    });
+    for words in [&["status"][..], &["wait", "--for", "process"], &["drain", "--wait"]] {
+        let output = ask(&address, words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
 }
 
 /// A wrapper that hangs, and a wrapper that hangs during a wait.
