@@ -173,7 +173,7 @@ pub(crate) fn other_managers(healthy: &[&str], total: usize, has_drains: bool) -
         some => format!("{} of {total} runner managers are healthy: {}.", some.len(), some.join(", ")),
     };
     if !has_drains {
-        append(&mut text, "No runner was drained in this run.");
+        append(&mut text, "No runner of this provider block was drained in this run.");
     }
     text
 }
