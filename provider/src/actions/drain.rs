@@ -45,7 +45,7 @@ object! {
         runner_managers: RunnerManagers = managers_attribute => "to drain", check_managers;
         wait: Value<bool> = boolean => format!(
             "Wait until the runners have exited. `false`: end when each shutdown is in progress. To wait for the same drains later, \
-             invoke the action with `true`. Default `{WAIT}`."
+             invoke the action with `wait = true`. Default `{WAIT}`."
         );
         timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.", check_object;
         ..options: DrainOptions;
@@ -122,8 +122,8 @@ impl Block for Drain {
         );
         describe(
             "retry",
-            "Retries of failed connections before the shutdown was requested. After that, lost connections are retried \
-             until the timeout.",
+            "Retries of failed connections before the shutdown was requested. After the request, lost connections are \
+             retried until the timeout.",
         );
         object_schema(
             0,

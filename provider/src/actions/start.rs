@@ -56,7 +56,7 @@ impl Block for Start {
     fn schema(&self) -> Schema {
         object_schema(
             0,
-            "Starts the runners of a map of runner managers that have exited, and waits until all runners of the map are healthy. \
+            "Starts the exited runners of a map of runner managers, and waits until all runners of the map are healthy. \
              Requires grit-wrapper on the hosts.",
             StartConfig::attributes(),
         )

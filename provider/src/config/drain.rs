@@ -75,8 +75,8 @@ object! {
             "Reason of the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
         ), check_reason;
         pub(crate) retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => format!(
-            "Retries of failed connections before the shutdown was requested. After that, lost connections are retried until the \
-             timeout. The check of a peer has a timeout of `{}`, and {PEER_ATTEMPTS} attempts by default.",
+            "Retries of failed connections before the shutdown was requested. After the request, lost connections are retried until \
+             the timeout. The check of a peer has a timeout of `{}`, and {PEER_ATTEMPTS} attempts by default.",
             human(PEER_LIMIT)
         ), check_object;
     }

@@ -20,8 +20,8 @@ object! {
     /// Has no `Debug`, because it contains a token.
     pub(super) struct GitlabArgs {
         url: Value<String> = text => format!(
-            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only. If a \
-             runner is registered at another instance, a warning reports that there is no receipt."
+            "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only. For \
+             a runner that is registered at another instance, the provider sends no request, and shows a warning."
         ), check_valid(is_url, values::gitlab_url);
         token: Value<String> = secret =>
             "Personal, group or project access token of an owner of the runners or of an administrator. Required scope: `read_api`, or \

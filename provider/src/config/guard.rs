@@ -22,9 +22,9 @@ object! {
             "Other runner managers, by key. The runner manager to drain is not a peer, and two keys of one runner manager count as one \
              peer.", check_managers;
         pub(crate) min_healthy: Value<Number> = number => format!(
-            "Minimum number of healthy peers. Default {MIN_HEALTHY}. It must not exceed the number of peers. A peer counts as healthy \
-             when its wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain it. To require \
-             a level or a version, use `grit_runner_health`."
+            "Minimum number of healthy peers, at most the number of peers. Default {MIN_HEALTHY}. A peer counts as healthy when its \
+             wrapper reports `running`, no drain of the peer was requested, and the same apply does not drain the peer. To require a \
+             level or a version, use `grit_runner_health`."
         ), check_whole(0..=1_000_000);
     }
     check: GuardArgs::check_number_of_peers;

@@ -41,8 +41,8 @@ object! {
              provider block.";
         pub instance_id: Value<String> = text => "Identifier of the instance at the cloud provider.";
         pub host_key: Value<String> = text =>
-            "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. It replaces all host keys \
-             of the provider block for this host.", check_host_key;
+            "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. `host_key` replaces all host \
+             keys of the provider block for this host.", check_host_key;
     }
 }
 

@@ -21,11 +21,11 @@ object! {
     /// Has no `Debug`, because it contains secrets.
     pub struct ProviderArgs {
         ssh: Value<SshArgs> = object(SshArgs::attributes()) =>
-            "Connection settings for the runner managers. **Precedence: this object, then the environment variable, then the runner \
-             manager.**", check_object;
+            "Connection settings for the runner managers. **Precedence, except for `host_key`: this object, then the environment \
+             variable, then the runner manager.**", check_object;
         gitlab: Value<GitlabArgs> = object(GitlabArgs::attributes()) =>
-            "Access to GitLab. After the runner of a drained runner manager has exited, the provider requests the running jobs of this \
-             manager from GitLab. Without a token, it sends no request.",
+            "Access to GitLab. After a drain, the provider requests the running jobs of the runner manager from GitLab. Without a token, \
+             the provider sends no request.",
             check_object;
         retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.", check_object;

@@ -40,8 +40,8 @@ object! {
         known_hosts: Value<String> = text =>
             "Host keys in `known_hosts` format. Environment: `GRIT_SSH_KNOWN_HOSTS`.", check_known_hosts;
         known_hosts_path: Value<String> = text =>
-            "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. If no host keys are configured, `~/.ssh/known_hosts` and \
-             `/etc/ssh/ssh_known_hosts` are read.";
+            "A `known_hosts` file. Environment: `GRIT_SSH_KNOWN_HOSTS_PATH`. If no host keys are configured, `~/.ssh/known_hosts`, \
+             `~/.ssh/known_hosts2` and `/etc/ssh/ssh_known_hosts` are read.";
         host_keys: Value<Vec<Value<String>>> = texts =>
             "Host keys that are accepted for all runner managers: public keys and `SHA256:` fingerprints.",
             check_each(check_host_keys);
@@ -58,8 +58,8 @@ object! {
         call_timeout: Value<String> = text =>
             format!("Timeout of one call to a wrapper. Default `{}`.", human(CALL_TIMEOUT)), check_at_least(SHORTEST_DELAY);
         keepalive_interval: Value<String> = text => format!(
-            "Time without a packet after which the provider sends a keepalive message. After three such intervals without a reply (two \
-             keepalive messages), the provider closes the session. Default `{}`.",
+            "Time without a packet from the server after which the provider sends a keepalive message. After three intervals without a \
+             packet, the provider closes the session. Default `{}`.",
             human(KEEPALIVE_INTERVAL)
         ), check_at_least(SHORTEST_DELAY);
         proxy_jump: Value<Vec<Value<HopArgs>>> = objects(HopArgs::attributes()) =>

@@ -9,8 +9,8 @@
 //!    the network, and an invalid value that becomes known only in the apply is stored, with a warning at its attribute. The health check
 //!    has the same values and fails on them, which keeps the order. Values that are known in the plan are rejected in the plan. [`Walk`]
 //!    is the phase of Terraform.
-//! 2. **Destroy never succeeds without evidence**: the wrapper reports that the process has exited, or the user sets that the host is gone.
-//!    With a missing or invalid target no wrapper can be called, so destroy fails with the next step. A drain resource that was superseded
+//! 2. **Destroy never succeeds without evidence or a confirmation**: the wrapper reports that the process has exited (evidence), or the user confirms
+//!    that the host is gone. With a missing or invalid target no wrapper can be called, so destroy fails with the next step. A drain resource that was superseded
 //!    in the same apply by one of the same manager is not drained, with a warning (see [`rules`](crate::run)).
 //!
 //! An error in an update, or in its plan, is harmless: Terraform keeps the drain resource. Read does not use the network. Destroy can be

@@ -126,7 +126,8 @@ pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Drains one runner manager when this resource is destroyed: the runner is shut down gracefully, and the destroy completes when \
-         its process has exited. Only then does Terraform destroy the objects that this resource refers to, such as the instance.",
+         the runner's process has exited. Only then does Terraform destroy the objects that this resource refers to, such as the \
+         instance.",
         DrainState::attributes(),
     )
 }

@@ -18,7 +18,7 @@ object! {
         pub(super) state: Value<String> = computed_text =>
             "Runner state in the last report of the wrapper; `unreachable` when the wrapper did not respond.";
         pub(super) level: Value<String> = computed_text =>
-            "Health level in the last report. It is at most `polling`, unless `level = \"working\"` is set.";
+            "Health level in the last report; at most `polling`, unless `level = \"working\"` is set.";
         pub(super) verified_at: Value<String> = computed_text => "Time at which the health was verified (RFC 3339, UTC).";
         #[serde(default)]
         pub(super) problem: Value<String> = computed_text =>

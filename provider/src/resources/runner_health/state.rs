@@ -65,26 +65,25 @@ object! {
         #[serde(default)]
         pub(super) allow_shared_worker_group: Value<bool> = boolean => format!(
             "Accept runner managers that share a worker group: the autoscaling group of a manager's workers (`plugin_config` of \
-             `[runners.autoscaler]`). Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses a group that two managers of its \
-             map share, and warns about a group that it shares with another health check. A runner manager removes workers that it did \
-             not create, and aborts their jobs. Replace the group together with its manager."
+             `[runners.autoscaler]`). Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses one group for two managers of its \
+             map, and warns about one group for managers of different health checks. A runner manager removes workers that it did not \
+             create, and aborts their jobs. Replace the group together with its manager."
         );
         pub(super) stable_for: Value<String> = text => format!(
-            "Time for which each runner manager must stay healthy without interruption. Default `{}`. It must be shorter than both \
-             `timeouts`.",
+            "Time for which each runner manager must stay healthy without interruption; shorter than both `timeouts`. Default `{}`.",
             human(STABLE_FOR)
         ), check_duration;
         pub(super) expected_version: Value<String> = text =>
             "Version that the runner must report. Requires grit-wrapper on the host, and a `listen_address` in the configuration of \
              the runner.";
         pub(super) start_if_stopped: Value<bool> = boolean => format!(
-            "Start a runner that has exited, at most once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. Use it for \
+            "Start a runner that has exited, at most once. Requires grit-wrapper on the host. Default `{START_IF_STOPPED}`. For \
              blue/green layouts with permanent instances, and for a rollback after drains have begun."
         );
         #[serde(default)]
         pub(super) start_drains: Value<bool> = boolean => format!(
-            "Start the drains of all runner managers that leave the map as soon as all runner managers of the map are healthy, if the \
-             same plan destroys their drain resources. Default `{START_DRAINS}`: each drain starts with the destroy of its drain \
+            "When all runner managers of the map are healthy, start the drains of all runner managers that leave the map, if the same \
+             plan destroys their drain resources. Default `{START_DRAINS}`: each drain starts with the destroy of its drain \
              resource, and Terraform runs at most {PARALLELISM} operations at a time (`-parallelism`). The section \"Starting all drains \
              at once\" lists the conditions."
         );
@@ -96,8 +95,8 @@ object! {
             object(WaitTimeouts::attributes(&human(HEALTH_TIMEOUT), ": connections, logins, retries and `stable_for`")) =>
             "Timeouts.", check_object;
         pub(super) status: Value<String> = computed_text =>
-            "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy. In this case, the next apply \
-             repeats the health check.";
+            "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy: the next apply then repeats the \
+             health check.";
         pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
             "Verified health of each runner manager, by key. Unknown values are null, never zero.";
         #[serde(default)]

@@ -47,7 +47,7 @@ object! {
             "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
              next apply resumes.";
         pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
-            "Evidence of the exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
+            "Recorded exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
              `outcome` and `drain_id` are unknown.";
         ..pub(super) options: DrainOptions;
     }
@@ -109,7 +109,8 @@ pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An update \
-         shuts down only the runners that are new in the map or have not exited. Destroy has no effect.",
+         shuts down only runners that have not exited, and those of new or changed managers; after a change of `triggers`, all runners. \
+         Destroy has no effect.",
         ShutdownState::attributes(),
     )
 }
