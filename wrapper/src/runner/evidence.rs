@@ -51,7 +51,7 @@ pub(crate) struct Evidence {
     /// Time of the last decrease of the number of jobs.
     pub(crate) fewer_jobs: Option<Moment>,
     pub(crate) accepted: u64,
-    /// Time of the last accepted job request of any section.
+    /// Time of the last probe that found a job request accepted by GitLab, in any section.
     pub(crate) last_poll: Option<Moment>,
     /// A probe reached the level `polling`.
     pub(crate) has_polled: bool,
