@@ -11,53 +11,53 @@ struct Figure(&'static str, &'static str, &'static str);
 
 const ALL: [Figure; 10] = [
     Figure(
-        "rollout of 1 manager: time in addition to boot, job and Terraform's own part",
+        "time that provider and wrapper add to a rollout of 1 manager",
         "{rollout/1: overhead over the ideal and Terraform}",
         "Rollout",
     ),
     Figure(
-        "the same time for 64 managers, all on this machine",
+        "time that provider and wrapper add to a rollout of 64 managers on one machine",
         "{rollout/64: overhead over the ideal and Terraform}",
         "Rollout",
     ),
     Figure(
         "`terraform destroy` of 64 managers with short jobs",
-        "{rollout/64: terraform destroy}, with `-parallelism=64` {rollout/64: terraform destroy -parallelism=64}",
+        "{rollout/64: terraform destroy}; with `-parallelism=64`: {rollout/64: terraform destroy -parallelism=64}",
         "Rollout",
     ),
     Figure(
-        "busy runner: request of a drain to SIGQUIT",
+        "busy runner: time from the request of a drain to SIGQUIT",
         "{drain-start/busy: request to SIGQUIT, median}, at most {drain-start/busy: request to SIGQUIT, maximum}",
         "Start of a drain",
     ),
     Figure(
         "busy runner: drains that lose a job at their start",
-        "{drain-start/busy: drains of 200 with a lost job} of 200; without the wait for a gap \
+        "{drain-start/busy: drains of 200 with a lost job} of 200; without the wait for a gap: \
          {drain-start/busy, SIGQUIT at once: drains of 200 with a lost job} of 200",
         "Start of a drain",
     ),
     Figure(
         "connection and first response",
-        "direct {connect/first answer: direct, unix socket}, one jump host \
-         {connect/first answer: proxy_jump, own bastion session}, OpenSSH's client \
+        "direct: {connect/first answer: direct, unix socket}; one jump host: \
+         {connect/first answer: proxy_jump, own bastion session}; OpenSSH's client: \
          {connect/first answer: ssh_command, ssh -W, curve25519}",
         "Connections",
     ),
     Figure(
         "connections to 200 managers behind one sshd",
-        "{fanout/200: wall}, {fanout/200: client memory per connection} of memory for each",
+        "{fanout/200: wall}, {fanout/200: client memory per connection} of memory for each connection",
         "Connections to many managers",
     ),
     Figure(
         "plan without changes",
-        "100 managers with a drain each {growth/100 drains: plan without changes}, 1,000 managers in a map \
+        "100 managers with a drain each: {growth/100 drains: plan without changes}; 1,000 managers in a map: \
          {growth/1000 in a map: plan without changes}",
         "Growth",
     ),
     Figure(
         "memory of the provider",
-        "10 managers {growth/10 drains: memory of the provider, peak}, 100 managers \
-         {growth/100 drains: memory of the provider, peak}, 1,000 managers {growth/1000 in a map: memory of the provider, peak}",
+        "10 managers: {growth/10 drains: memory of the provider, peak}; 100 managers: \
+         {growth/100 drains: memory of the provider, peak}; 1,000 managers: {growth/1000 in a map: memory of the provider, peak}",
         "Growth",
     ),
     Figure(
