@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::WrapperClient;
 
 /// How evidence was received at a TCP address, where any user of the host can respond while the wrapper does not run.
-pub(crate) const UNVERIFIED_PEER: &str = "over TCP, peer not verified by the kernel";
+pub(crate) const UNVERIFIED_PEER: &str = "over TCP, not verified";
 
 /// The wrapper that a connection to a runner manager reaches. Equal values are the same wrapper.
 ///

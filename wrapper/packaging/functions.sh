@@ -31,7 +31,7 @@ upgrade() {
         return 0
     fi
     if [ "$(property "$unit" ActiveState)" = deactivating ]; then
-        echo "grit-wrapper: $unit is stopping; not upgraded in place"
+        echo "grit-wrapper: $unit is stopping; its wrapper was not upgraded"
         return 0
     fi
     kill -s USR1 "$pid" || return 0
@@ -90,7 +90,7 @@ stop_before_removal() {
     users=$(users)
     if [ -n "$users" ]; then
         echo "grit-wrapper: still used by: $users" >&2
-        echo "grit-wrapper: first remove its drop-in from these services: see \"From the wrapper to the plain service\" in /usr/share/doc/grit-wrapper/running.md.gz" >&2
+        echo "grit-wrapper: first remove the grit-wrapper drop-in from these services: see \"From the wrapper to the plain service\" in /usr/share/doc/grit-wrapper/running.md.gz" >&2
         exit 1
     fi
     case "$(property grit-wrapper.service ActiveState)" in
@@ -112,7 +112,7 @@ stop_before_removal() {
         echo "grit-wrapper: run \"systemctl start grit-wrapper.service\", which adopts a running runner, and then remove the package again" >&2
         exit 1
     fi
-    echo "grit-wrapper: processes that jobs of grit-wrapper.service have left keep running: $leftovers" >&2
+    echo "grit-wrapper: processes of earlier jobs of grit-wrapper.service keep running: $leftovers" >&2
 }
 
 # After a removal. If there is a state file, its runner may still be running.

@@ -203,7 +203,7 @@ pub struct Drain {
     /// the number is unknown.
     #[prost(uint32, optional, tag = "12")]
     pub open_requests: ::core::option::Option<u32>,
-    /// Human-readable: what a graceful drain waits for before SIGQUIT, such as "waiting for a gap between job requests, 1 open". Empty after the signal,
+    /// Human-readable: what a graceful drain waits for before SIGQUIT, such as "waiting until no job request is open (1 open)". Empty after the signal,
     /// and in other drains.
     #[prost(string, tag = "13")]
     pub waits_for: ::prost::alloc::string::String,

@@ -39,7 +39,7 @@ pub struct CancelDrain {
 object! {
     /// The block `config`.
     pub struct CancelConfig {
-        runner_managers: RunnerManagers = managers_attribute => "whose drains to cancel", check_managers;
+        runner_managers: RunnerManagers = managers_attribute => "whose drains are cancelled", check_managers;
         drain_id: Value<String> = text =>
             "Cancel only the drain with this id, such as the `id` of a `grit_runner_drain`. Default: any drain.";
         retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>

@@ -116,13 +116,13 @@ impl Block for Drain {
         describe(
             "mode",
             &format!(
-                "Kind of shutdown: {}. `forceful` aborts the running jobs. A graceful drain that is in progress becomes forceful.",
+                "Kind of shutdown: {}. `forceful` aborts the running jobs; a graceful drain that is in progress becomes forceful.",
                 Mode::choices()
             ),
         );
         describe(
             "retry",
-            "Retries of failed connections before the shutdown was requested. After the request, lost connections are \
+            "Retries of failed connections before the shutdown is requested. After the request, lost connections are \
              retried until the timeout.",
         );
         object_schema(

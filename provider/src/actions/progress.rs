@@ -262,7 +262,7 @@ mod tests {
         let (progress, lines) = progress(&CancellationToken::new());
         let reporter = Reporter::new(progress, Instant::now(), ["m1".to_owned()].iter());
         let draining = |signalled, open| {
-            let wait = format!("waiting for a gap between job requests, {open} open");
+            let wait = format!("waiting until no job request is open ({open} open)");
             let waits_for = if signalled { String::new() } else { wait };
             Ok(v1::Status {
                 state: v1::State::Draining.into(),
@@ -276,13 +276,13 @@ mod tests {
         reporter.read("m1", &draining(false, 1));
         assert_eq!(
             reporter.summary(),
-            "0 of 1 finished after 0s; waiting for m1 (draining, waiting for a gap between job requests, 1 open, 2 jobs left)"
+            "0 of 1 finished after 0s; waiting for m1 (draining, waiting until no job request is open (1 open), 2 jobs left)"
         );
         reporter.read("m1", &draining(true, 0));
         assert_eq!(
             *lines.lock(),
             [
-                "m1: draining, waiting for a gap between job requests, 2 open, 2 jobs left",
+                "m1: draining, waiting until no job request is open (2 open), 2 jobs left",
                 "m1: draining, 2 jobs left"
             ]
         );

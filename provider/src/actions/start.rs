@@ -42,7 +42,7 @@ object! {
             "Health level to wait for: {}, as in `grit_runner_health`.",
             RequiredLevel::<false>::choices()
         ), check_member::<RequiredLevel<false>>;
-        retry: Value<RetryArgs> = object(RetryArgs::attributes("until the timeout")) =>
+        retry: Value<RetryArgs> = object(RetryArgs::attributes("no limit (retries end at the timeout)")) =>
             "Retries of failed connections.", check_object;
         timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
     }

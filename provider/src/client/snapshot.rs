@@ -171,7 +171,7 @@ impl Detail {
             ExitKind::NeverStarted
                 if drain.and_then(|drain| drain.outcome) == Some(DrainOutcome::Unknown) =>
             {
-                "the exit of a runner that the previous wrapper had started is unknown".to_owned()
+                "it is unknown how the runner of the previous wrapper exited".to_owned()
             }
             ExitKind::NeverStarted => return None,
             ExitKind::Unknown => {
@@ -203,7 +203,7 @@ impl Detail {
                 let open = drain.and_then(|drain| drain.open_requests).unwrap_or(1);
                 let requests = if open == 1 { "1 job request was" } else { &format!("{open} job requests were") };
                 format!(
-                    "{requests} open when the runner received SIGQUIT: a job that GitLab has assigned to such a request never ran"
+                    "{requests} open when the runner received SIGQUIT. If GitLab had assigned a job to such a request, this job never ran"
                 )
             }
             DrainOutcome::Killed => {

@@ -22,7 +22,7 @@ object! {
         pub(crate) method: Value<String> = text =>
             format!("Any HTTP method. Default `{CALLBACK_METHOD}`."), check_method;
         pub(crate) headers: Value<BTreeMap<String, Value<String>>> = secret_map =>
-            "HTTP headers. **A resource stores them in the state.**", check_headers;
+            "HTTP headers. **Resources store these headers in the state** (actions do not).", check_headers;
     }
 }
 

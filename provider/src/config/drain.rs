@@ -52,10 +52,10 @@ object! {
         ), check_member::<OnTimeout>;
         #[serde(default)]
         pub(crate) on_unreachable: Value<String> = text => format!(
-            "Action when the host is unreachable before the shutdown was requested: {}. `assume_terminated` treats a host as terminated \
-             if nothing responds at its address: jobs that are still running on this host are lost. `assume_terminated` requires a \
-             direct connection, without jump host and command. For one run and with any connection, set the variable \
-             `GRIT_ASSUME_TERMINATED` instead.",
+            "Action when the host is unreachable before the shutdown is requested: {}. `assume_terminated` treats a host as terminated \
+             if nothing responds at its address: jobs that are still running on this host are lost. `assume_terminated` has no effect \
+             with `proxy_jump`, `proxy_command` or `ssh_command`. To treat one instance as terminated in one run, set the variable \
+             `GRIT_ASSUME_TERMINATED`: it works with every connection.",
             OnUnreachable::choices()
         ), check_member::<OnUnreachable>;
         pub(crate) on_lost_jobs: Value<String> = text => format!(
@@ -72,10 +72,10 @@ object! {
              client started the shutdown, or if the runner had already exited. Upstream's wrapper accepts a callback only with the first \
              shutdown request; otherwise, a warning reports that the callback will not be sent.", check_object;
         pub(crate) reason: Value<String> = text => format!(
-            "Reason of the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
+            "Reason for the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
         ), check_reason;
         pub(crate) retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => format!(
-            "Retries of failed connections before the shutdown was requested. After the request, lost connections are retried until \
+            "Retries of failed connections before the shutdown is requested. After the request, lost connections are retried until \
              the timeout. The check of a peer has a timeout of `{}`, and {PEER_ATTEMPTS} attempts by default.",
             human(PEER_LIMIT)
         ), check_object;

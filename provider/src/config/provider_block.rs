@@ -24,8 +24,8 @@ object! {
             "Connection settings for the runner managers. **Precedence, except for `host_key`: this object, then the environment \
              variable, then the runner manager.**", check_object;
         gitlab: Value<GitlabArgs> = object(GitlabArgs::attributes()) =>
-            "Access to GitLab. After a drain, the provider requests the running jobs of the runner manager from GitLab. Without a token, \
-             the provider sends no request.",
+            "Access to GitLab. After a drain, the provider reads from GitLab which jobs of the runner manager are still running, and warns \
+             about lost jobs. Without a token, the provider sends no request.",
             check_object;
         retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>
             "Retries of failed connections. `retry` of a resource takes precedence.", check_object;
@@ -41,7 +41,7 @@ pub(crate) fn schema() -> Schema {
     object_schema(
         0,
         "Updates GitLab Runner managers without downtime, inside `terraform apply`: new managers become healthy first, old runners finish \
-         their jobs, and only then their instances are destroyed.",
+         their jobs, and then their instances are destroyed.",
         ProviderArgs::attributes(),
     )
 }

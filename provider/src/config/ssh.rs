@@ -58,8 +58,8 @@ object! {
         call_timeout: Value<String> = text =>
             format!("Timeout of one call to a wrapper. Default `{}`.", human(CALL_TIMEOUT)), check_at_least(SHORTEST_DELAY);
         keepalive_interval: Value<String> = text => format!(
-            "Time without a packet from the server after which the provider sends a keepalive message. After three intervals without a \
-             packet, the provider closes the session. Default `{}`.",
+            "Keepalive interval: the provider sends a keepalive message if it has received no packet from the server for this time. After \
+             three intervals without a packet, the provider closes the session. Default `{}`.",
             human(KEEPALIVE_INTERVAL)
         ), check_at_least(SHORTEST_DELAY);
         proxy_jump: Value<Vec<Value<HopArgs>>> = objects(HopArgs::attributes()) =>

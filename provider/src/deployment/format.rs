@@ -22,7 +22,7 @@ pub(crate) enum FormatError {
     #[error("it is encrypted by OpenTofu")]
     Encrypted,
     /// The file `.terraform/terraform.tfstate`.
-    #[error("it contains the settings of a backend, and no state")]
+    #[error("it contains backend settings, but no state")]
     BackendSettings,
     #[error("its state has the format version {0}")]
     Version(String),

@@ -5,13 +5,17 @@ use grit_plugin::Problem;
 use super::{
     code::Code,
     failure::Words,
-    health::{NO_RESPONSE, lacking, not_verifiable, reason_given, timed_out},
+    health::{NO_RESPONSE, can_reach, lacking, not_verifiable, reason_given, timed_out},
     phrases::{append, last_seen},
 };
 use crate::{
-    client::{ClientError, Start},
+    client::{ClientError, RunnerStatus, Snapshot, Start},
     duration::human,
-    fleet::{Failure, Requested, cancel::NotCancelled, health::NotHealthy},
+    fleet::{
+        Failure, Requested,
+        cancel::NotCancelled,
+        health::{Missing, NotHealthy},
+    },
 };
 
 /// The texts of `grit_start`.
@@ -54,7 +58,10 @@ impl Words for StartWords<'_> {
         match problem {
             NotHealthy::TimedOut(missing) => {
                 let (lacks, next_step) = match &failure.last {
-                    Some(snapshot) => lacking(snapshot, missing),
+                    Some(snapshot) => {
+                        let (lacks, next_step) = lacking(snapshot, missing);
+                        (lacks, invoke_instead(snapshot, missing).unwrap_or(next_step))
+                    }
                     None => (NO_RESPONSE.to_owned(), "Check the log of the wrapper on the host."),
                 };
                 timed_out(manager, failure.waited, &lacks, next_step)
@@ -76,7 +83,7 @@ impl Words for StartWords<'_> {
                     human(failure.waited),
                     reason_given(failure.last.as_ref())
                 ),
-                "Check the log of the runner on the host for the reason of its exit.",
+                "To find the reason for the exit, check the log of the runner on the host.",
             ),
             NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         }
@@ -115,7 +122,7 @@ impl Words for CancelWords<'_> {
                 match failure.requested {
                     Requested::No => "The drain was not cancelled.",
                     Requested::Perhaps | Requested::Accepted => {
-                        "The request was sent, but no response was received: the drain may be cancelled."
+                        "The request was sent, but no response was received. It is unknown whether the drain was cancelled."
                     }
                 }
             ),
@@ -153,6 +160,19 @@ impl Words for CancelWords<'_> {
                 "Restart the wrapper on the host after the runner has exited, or run grit-wrapper there.",
             ),
         }
+    }
+}
+
+/// The next step of this action, if it differs from that of a health check.
+fn invoke_instead(snapshot: &Snapshot, missing: &Missing) -> Option<&'static str> {
+    match missing {
+        Missing::Level { wanted, .. } if can_reach(snapshot, *wanted) => {
+            Some("Fix this on the host or in GitLab, then invoke the action again.")
+        }
+        Missing::Running if snapshot.report.status == RunnerStatus::InShutdown => Some(
+            "A draining runner can be started only after it has exited. Wait until the runner has exited, then invoke the action again.",
+        ),
+        _ => None,
     }
 }
 

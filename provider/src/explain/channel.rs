@@ -30,7 +30,7 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
                 "{connected}, but the SSH server did not open a connection to {target}{text}. The certificate {id:?} of the login does not \
                  have the extension `permit-port-forwarding`, which the OpenSSH server requires."
             ),
-            "Sign a certificate with this extension: `ssh-keygen -O permit-port-forwarding`, or `default_extensions` of a role of Vault.",
+            "Sign a certificate with this extension: `ssh-keygen -O permit-port-forwarding`, or `default_extensions` of the Vault role.",
         );
     }
     match reason {
@@ -68,8 +68,8 @@ pub(super) fn refused(error: &TransportError, reason: ChannelRefusal, text: &str
 /// cloud-init replaces the keys of root by keys without any forwarding.
 fn of_root(route: &Route) -> &'static str {
     if route.username.as_deref() == Some("root") {
-        " Cloud images allow no forwarding to root (`no-port-forwarding` in authorized_keys): use the user of the image, such as `debian`, \
-         `ubuntu` or `ec2-user`."
+        " Cloud images forbid forwarding for the user root (`no-port-forwarding` in authorized_keys): log in as the user of the image, \
+         such as `debian`, `ubuntu` or `ec2-user`."
     } else {
         ""
     }
@@ -88,15 +88,15 @@ fn without_forwarding(route: &Route) -> &'static str {
 /// The server reports the same text for all causes.
 fn socket_not_opened(route: &Route, path: &str) -> Problem {
     let next = format!(
-        "The SSH server does not report the cause. Possible causes: the wrapper is not running ({path} is missing or stale); \
-         `wrapper_address` is wrong; {user} has no permission for the socket; socket forwarding is disabled \
-         (`AllowStreamLocalForwarding` or `DisableForwarding` in sshd_config, `restrict` or `no-port-forwarding` in authorized_keys; the log of the SSH server then shows \
-         `refused streamlocal port forward`); or this path is not allowed (`PermitOpen` or `AllowTcpForwarding` in sshd_config, `permitopen` in \
-         authorized_keys, which compares the path without resolving symbolic links such as /var/run; the log then shows `Received \
-         request to connect to path {path}, but the request was denied`).\n\nRun `grit-wrapper status --address {}` on the host as \
-         {user}, and read the log of the SSH server.{}{}",
+        "Run `grit-wrapper status --address {}` on the host as {user}. If this command fails, its error shows the cause: the wrapper is \
+         not running, `wrapper_address` is wrong, or {user} has no permission for the socket.\n\nIf the command succeeds, the SSH server \
+         does not allow the connection. The log of the SSH server shows the reason:\n- `refused streamlocal port forward`: socket \
+         forwarding is disabled. Check `AllowStreamLocalForwarding` and `DisableForwarding` in sshd_config, and `restrict` and \
+         `no-port-forwarding` in authorized_keys.\n- `Received request to connect to path {path}, but the request was denied`: this path \
+         is not allowed. Check `PermitOpen` and `AllowTcpForwarding` in sshd_config, and `permitopen` in authorized_keys. The server \
+         compares paths without resolving symbolic links, such as /var/run.\n\n{}{}",
         route.wrapper,
-        without_forwarding(route),
+        without_forwarding(route).trim_start(),
         of_root(route),
         user = user(route),
     );
@@ -112,7 +112,7 @@ fn not_connected(route: &Route, text: &str) -> Problem {
     let (summary, next) = if route.onward.is_some() {
         (
             "Host is not reachable",
-            format!("Check `address`: {} resolves it and connects to it.", server(route)),
+            format!("Check that {} can resolve and reach the host in `address`.", server(route)),
         )
     } else {
         (

@@ -87,7 +87,14 @@ fn of_transport(error: &TransportError) -> Problem {
             Code::InvalidConfig,
             "Invalid SSH option",
             format!("`{}`: {}.", option.attribute, option.problem),
-            format!("Correct `{}`.", option.attribute),
+            match option.placeholder {
+                None => format!("Correct `{}`.", option.attribute),
+                Some(name) => format!(
+                    "Correct `{}` of the runner manager, or remove {{{{{name}}}}} from `{}`.",
+                    source_of(name),
+                    option.attribute
+                ),
+            },
         ),
         Cause::Resolve(io) => Problem::new(
             Code::ConnectFailed,
@@ -105,15 +112,15 @@ fn of_transport(error: &TransportError) -> Problem {
             Code::ConnectFailed,
             "SSH server rejects new connections",
             format!("{} rejected the connection. {}", server(route), received(error)),
-            "Possible causes: too many logins at the same time (raise `MaxStartups` in sshd_config, or lower `max_parallel`), or a \
-             temporary penalty for the address of the host that runs Terraform after failed logins (`PerSourcePenalties`).",
+            "If too many logins run at the same time, raise `MaxStartups` in sshd_config, or lower `max_parallel`. After failed logins, the \
+             SSH server can temporarily block the host that runs Terraform (`PerSourcePenalties`): wait until the block ends.",
         ),
         Cause::ServerOpensChannels(count) => Problem::new(
             Code::Refused,
-            "SSH server opens channels",
+            "SSH server opened channels that were not requested",
             format!(
-                "the SSH server {} opened {count} channels to the provider (phase: {}), although the provider requested no forwarding. \
-                 The provider ended the session.",
+                "the SSH server {} opened {count} channels to the provider (phase: {}). The provider had not requested them, and ended \
+                 the session.",
                 server(route),
                 error.phase
             ),
@@ -156,6 +163,15 @@ fn of_transport(error: &TransportError) -> Problem {
     }
 }
 
+/// The attribute of the runner manager that contains the value of a placeholder.
+fn source_of(placeholder: &str) -> &str {
+    match placeholder {
+        "host" | "port" => "address",
+        name if name.starts_with("wrapper_") => "wrapper_address",
+        name => name,
+    }
+}
+
 fn network(route: &Route, io: &SharedIoError) -> Problem {
     let (happened, next) = match io.kind {
         ErrorKind::ConnectionRefused => (
@@ -184,7 +200,8 @@ fn timed_out(error: &TransportError, limit: &str) -> Problem {
         Phase::Setup => (
             "Connection was not established",
             format!(
-                "no connection to {} was established within {limit}: the provider waited for another connection to the same server, which was still being established.",
+                "no connection to {} was established within {limit}: another connection to the same server was still being established, and the \
+                 provider waited for it.",
                 server(route)
             ),
             "Apply again. If the error persists, check the SSH server.",
@@ -238,7 +255,7 @@ fn lost(error: &TransportError, how: &str) -> Problem {
         _ => String::new(),
     };
     let next = if error.evidence.banner.is_some() {
-        "The text of the server may be the cause. Check the log of the SSH server."
+        "The message of the server may show the cause. Check the log of the SSH server."
     } else {
         "The host may be down, its SSH server may have restarted, or the network may have failed. Check the log of the SSH server."
     };

@@ -96,13 +96,15 @@ pub(crate) fn missing_output(source: &Source, others: &[String]) -> Problem {
         Code::Notice,
         "Deployment has no runner managers",
         format!(
-            "{}: {}. {} With `allow_missing = true` it counts as a deployment without runner managers, so nothing is drained or shut down for it.",
+            "{}: {}. {} Because `allow_missing = true` is set, the provider returns an empty map: no runner of that deployment is drained or \
+             shut down.",
             name(source),
             FormatError::NoOutput(others.to_vec()),
             found(others)
         ),
         format!(
-            "If that deployment was destroyed, remove this data source. Otherwise check the source.{}",
+            "If that deployment was destroyed, remove this data source. Otherwise, check `{}`.{}",
+            source.attribute(),
             workspace(source)
         ),
     )
@@ -148,9 +150,11 @@ fn command(name: &str, error: &CommandError) -> Problem {
             )
         }
         CommandError::OtherText { command, text } => invalid(
-            format!("{name}: `{command}` did not print only JSON. Its output begins with {text:?}."),
-            "The program may be a script around Terraform, such as that of the action setup-terraform. Set `terraform_path` to the path of \
-             Terraform itself, or `terraform_wrapper: false` in the action.",
+            format!(
+                "{name}: `{command}` printed other text before the JSON. Its output begins with {text:?}."
+            ),
+            "Set `terraform_path` to the Terraform binary. If `terraform` is the wrapper script of the GitHub action \
+             `hashicorp/setup-terraform`, you can set `terraform_wrapper: false` in this action instead.",
         ),
         CommandError::TooLarge(_) => {
             invalid(format!("{name}: {error}."), "Read the output with `terraform_remote_state`.")

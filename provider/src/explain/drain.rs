@@ -107,10 +107,10 @@ fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Pro
 fn exit_unseen(manager: &str, subject: Subject) -> Problem {
     Problem::new(
         Code::WrapperError,
-        format!("Exit of the draining runner of {manager} was not reported"),
+        format!("Host of {manager} restarted during the drain"),
         format!(
-            "The host of runner manager {manager:?} was restarted while its runner was draining, so the exit of this runner was not \
-             reported, and its jobs may be lost. The runner that started afterwards was also drained, and {}.",
+            "The host of runner manager {manager:?} restarted while its runner was draining. The exit of this runner was not reported, and \
+             its jobs may be lost. The runner that started after the restart was also drained. {}",
             subject.consequence()
         ),
         "Check the jobs in GitLab.",
@@ -153,7 +153,7 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
         Code::WrapperError,
         format!("Runner of {manager} did not exit cleanly"),
         format!(
-            "The runner of runner manager {manager:?} has exited, so {}, but {happened}.",
+            "The runner of runner manager {manager:?} has exited, but {happened}. {}",
             subject.consequence()
         ),
         "Check the jobs in GitLab.",
@@ -165,10 +165,11 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
 pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Problem {
     let how = match planned.mode {
         Mode::Graceful => "the runner accepts no further jobs and exits after its last job",
-        Mode::Forceful => "the running jobs are ABORTED (`mode = \"forceful\"`)",
+        Mode::Forceful => "the running jobs of the runner are ABORTED (`mode = \"forceful\"`)",
     };
     let mut happened = format!(
-        "Runner manager {manager:?} (host {host}): the plan destroys or replaces its grit_runner_drain. When the apply reaches it: {how}. Timeout: {}.",
+        "This plan destroys or replaces the grit_runner_drain of runner manager {manager:?} (host {host}). During the apply, {how}. \
+         Timeout: {}.",
         human(planned.timeout)
     );
     if planned.mode == Mode::Graceful && planned.on_timeout == OnTimeout::Force {
@@ -176,16 +177,16 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Problem {
         append(
             &mut happened,
             &format!(
-                "If the runner has not exited by then, its remaining jobs are ABORTED. This takes up to {limit} more, or longer if the \
-                 runner has a longer `shutdown_timeout`."
+                "If the runner has not exited within this time, its remaining jobs are ABORTED. The abort takes up to {limit}, or longer \
+                 if the runner has a longer `shutdown_timeout`."
             ),
         );
     }
     if planned.unknown_instance {
         append(
             &mut happened,
-            "The new `instance_id` is unknown until the apply. If the apply keeps `instance_id`, the runner is drained unless \
-             `create_before_destroy = true` is set.",
+            "`instance_id` becomes known only in the apply. If its value does not change, the instance is kept, but its runner is \
+             drained. With `create_before_destroy = true` in the grit_runner_drain, the provider skips this drain.",
         );
     }
     Problem::new(
@@ -225,9 +226,8 @@ pub(crate) fn stored_anyway(problem: Problem) -> Problem {
     let text = problem.text();
     Problem {
         happened: text,
-        next_step: "The drain resource is stored with this invalid value, because after a failed create Terraform could destroy an old \
-                    instance before its drain. Correct the value and apply again. Until then, this resource cannot drain its runner \
-                    manager."
+        next_step: "Correct the value and apply again. Until then, this resource cannot drain its runner manager. The create did not \
+                    fail, because Terraform could then destroy the old instance without a drain."
             .to_owned(),
         ..problem
     }

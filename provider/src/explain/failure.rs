@@ -1,6 +1,7 @@
 //! Failures of operations on a runner manager: what the texts of all operations have in common.
 
 use grit_plugin::{Problem, schema::AttributePath};
+use grit_ssh::AddressError;
 
 use super::{
     code::Code,
@@ -57,10 +58,14 @@ pub(crate) fn failure<W: Words>(words: &W, failure: &Failure<W::Problem>) -> Pro
 
 /// An attribute of the runner manager became known at apply, and is invalid.
 pub(crate) fn invalid_manager(key: &str, invalid: &InvalidManager) -> Problem {
+    let happened = match invalid {
+        InvalidManager { attribute, problem: AddressError::Missing } => format!("`{attribute}` has no value"),
+        other => other.to_string(),
+    };
     Problem::new(
         Code::InvalidConfig,
         "Invalid runner manager",
-        format!("Runner manager {key:?} is invalid: {invalid}."),
+        format!("Runner manager {key:?} is invalid: {happened}."),
         "Correct the attribute in the configuration.",
     )
 }

@@ -8,7 +8,7 @@ use grit_ssh::Reachability;
 use super::{
     code::Code,
     failure::Words,
-    phrases::{append, assume_terminated_line, drained, first_line, last_seen},
+    phrases::{append, append_paragraph, assume_terminated_line, drained, first_line, last_seen},
 };
 use crate::{
     client::{ClientError, Level, RunnerStatus, Snapshot, Start},
@@ -17,6 +17,7 @@ use crate::{
         Failure, Reason, Requested,
         health::{Missing, NotHealthy},
     },
+    run::assumed,
 };
 
 /// What the texts of a health check that failed depend on.
@@ -41,7 +42,7 @@ impl Words for HealthWords<'_> {
             && !error.is_response()
         {
             append(&mut explained.next_step, "Then apply again.");
-            append(&mut explained.next_step, &never_started(self.id));
+            append_paragraph(&mut explained.next_step, &never_started(self.id));
         }
     }
 
@@ -55,8 +56,8 @@ impl Words for HealthWords<'_> {
         let next_step = match failure.requested {
             Requested::No => "Nothing was changed on the host. The next apply repeats the health check.",
             Requested::Perhaps | Requested::Accepted => {
-                "The runner had exited, and its start was requested (`start_if_stopped`): it may be running now. The next apply \
-                 repeats the health check."
+                "A start of the exited runner was requested (`start_if_stopped`): the runner may be running now. The next apply repeats \
+                 the health check."
             }
         };
         Problem::new(Code::Interrupted, "Health check was interrupted", happened, next_step)
@@ -109,8 +110,8 @@ fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Opti
                      grit-wrapper, set `start_if_stopped = true` to let Terraform start the runner."
                 }
                 Some(Start::Requested) => {
-                    "Terraform started the runner once (`start_if_stopped`). Check the log of the runner on the host for the reason of \
-                     its exit."
+                    "Terraform started the runner once (`start_if_stopped`). To find the reason for the exit, check the log of the runner \
+                     on the host."
                 }
                 Some(Start::NotSupported) => {
                     "`start_if_stopped` requires grit-wrapper on the host: upstream's `gitlab-runner wrapper` cannot start a runner. \
@@ -128,12 +129,13 @@ const START_IF_STOPPED: &str = "A drained runner does not restart automatically.
                                 set `start_if_stopped = true` in the health check, apply, and remove the setting. Alternatively, run \
                                 `grit-wrapper start` on the host and apply.";
 
-/// The next step for a host that will never start: its runner manager leaves the configuration. The text ends with the command.
+/// The next step for a host that will never start, as paragraphs: its runner manager leaves the configuration. The text ends with the command.
 fn never_started(id: &str) -> String {
     format!(
-        "If the host will never start, remove its runner manager from the configuration (for a rollback, restore the old version). Then \
-         apply once with the variable that treats its runner as terminated; in CI, set the variable for this pipeline only. Do this only \
-         if no runner is running on the host: its jobs are lost.{}",
+        "If the host will never start:\n1. Check that no runner is running on the host: its jobs would be lost.\n2. Remove the runner \
+         manager from the configuration (for a rollback, restore the old version).\n3. Apply once with {}, as in the line below. In CI, \
+         set the variable for one pipeline only.{}",
+        assumed::VARIABLE,
         assume_terminated_line(id)
     )
 }
@@ -199,7 +201,7 @@ pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Problem {
         Code::TimedOut,
         "Status was not read in time",
         format!("Runner manager {manager:?}: the status was not read within {}.", human(limit)),
-        "Raise `timeouts`.",
+        "Raise `timeouts.read`.",
     )
 }
 
@@ -226,8 +228,8 @@ pub(crate) fn unhealthy_at_refresh(managers: &[(&str, &str, Option<&str>)]) -> P
         Code::WrapperError,
         "Runner managers are not healthy",
         format!("Result of the last refresh:\n\n{}", lines.join("\n")),
-        "The apply repeats the health check for all runner managers. If an instance no longer exists but the state still contains its \
-         grit_runner_drain, the instance was destroyed without a drain.",
+        "The apply repeats the health check for all runner managers. If an instance no longer exists, and the state still contains its \
+         grit_runner_drain, its runner was not drained: check the jobs of this runner in GitLab.",
     )
 }
 
@@ -308,7 +310,7 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
     match missing {
         Missing::Running => not_running(snapshot),
         Missing::Time => (
-            "the runner was not healthy for `stable_for` without interruption.".to_owned(),
+            "the runner was healthy, but not for the whole time of `stable_for`.".to_owned(),
             "Check the log of the wrapper on the host for restarts, or set `timeouts` to more than `stable_for`.",
         ),
         Missing::Level { wanted, reasons } => (
@@ -316,11 +318,10 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
                 "the runner is running but did not reach level `{wanted}`. Reason: {}.",
                 reasons.join("; ")
             ),
-            if snapshot.detail.as_deref().and_then(|detail| detail.level_max).is_some_and(|max| max < *wanted)
-            {
-                "Fix this on the host. A lower `level` checks less: `process` checks only that the process is running."
-            } else {
+            if can_reach(snapshot, *wanted) {
                 "Fix this on the host or in GitLab, then apply again. To roll back, apply the old version."
+            } else {
+                "Fix this on the host. A lower `level` checks less: `process` checks only that the process is running."
             },
         ),
         Missing::Jobs { succeeded, failed, wanted } => (
@@ -342,14 +343,20 @@ pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'stat
     }
 }
 
+/// Whether the wrapper can check this level.
+pub(super) fn can_reach(snapshot: &Snapshot, wanted: Level) -> bool {
+    let max = snapshot.detail.as_deref().and_then(|detail| detail.level_max);
+    max.is_none_or(|max| max >= wanted)
+}
+
 fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
     let drained = drained(snapshot);
     let next_step = match snapshot.report.status {
         RunnerStatus::Stopped if drained.is_some() => START_IF_STOPPED,
         RunnerStatus::InShutdown => {
             "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager, set \
-             `start_if_stopped = true` in the health check, and `timeouts` longer than its longest job still needs. Alternatively, \
-             replace the instance."
+             `start_if_stopped = true` in the health check, and set `timeouts` to more than the remaining time of the longest running \
+             job. Alternatively, replace the instance."
         }
         RunnerStatus::Running | RunnerStatus::Stopped | RunnerStatus::Unknown(_) => {
             "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \

@@ -26,7 +26,7 @@ pub(super) fn host_key(route: &Route, refusal: &HostKeyRefusal) -> Problem {
             "Unknown host key",
             format!("{presented}. No key is known for this host. Sources searched: {}.", listed(searched)),
             format!(
-                "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf {}`, or the console log of the first boot). If they \
+                "Compare the fingerprint with the fingerprint on the host (`ssh-keygen -lf {}`, or the console log of the first boot). If both \
                  are equal, set `host_key` of {}, or add this line to a known_hosts source:{}\n\n{GUIDE}",
                 file_of(key_type),
                 match route.hop {

@@ -30,14 +30,15 @@ pub(crate) fn without_instance() -> Problem {
 pub(crate) fn other_instance(instance: &str) -> Problem {
     Problem::new(
         Code::InvalidConfig,
-        "Imported drain resource has another instance",
+        "Imported drain resource belongs to another instance",
         format!(
             "The grit_runner_drain was imported for instance {instance:?}, and `instance_id` in the configuration is different or not \
              known yet. Terraform would replace the drain resource, and could not drain the old runner, because an import does not \
              contain `runner_manager`."
         ),
-        "Import the drain resource with the `instance_id` of the configuration. To replace the instance, apply the import alone first. \
-         If the drain resource is already in the state, first remove it with `terraform state rm` (this does not drain the runner).",
+        "1. If the drain resource is already in the state, remove it with `terraform state rm` (this does not drain the runner).\n\
+         2. Import the drain resource with the `instance_id` of the configuration, and apply without changes to the instance.\n\
+         3. Replace the instance in a later apply.",
     )
 }
 
@@ -48,8 +49,8 @@ pub(crate) fn instance_not_known() -> Problem {
         "Instance of the drain resource is not known yet",
         "This grit_runner_drain has no `instance_id` in the state. `instance_id` in the configuration becomes known only in the apply, \
          so this plan may replace the instance. The old instance would be destroyed without a drain of its runner.",
-        "First apply the correction of `instance_id`, without a change that replaces the instance. If the old instance no longer exists, \
-         remove the drain resource from the state with `terraform state rm` (this does not drain a runner), and apply again.",
+        "Set `instance_id` to a value that is known at plan time, and apply without changes to the instance. If the old instance no \
+         longer exists, remove the drain resource from the state with `terraform state rm` (this does not drain a runner), and apply again.",
     )
 }
 

@@ -26,9 +26,9 @@ pub(super) fn no_credential(route: &Route) -> Problem {
         Code::InvalidConfig,
         "No SSH key",
         format!("no SSH key and no SSH agent is configured for {}.", server(route)),
-        "Set `ssh.private_key`, `ssh.private_key_path` or `ssh.agent` in the provider block, the environment variable \
-         GRIT_SSH_PRIVATE_KEY or GRIT_SSH_PRIVATE_KEY_PATH, or `ssh_key_pem` of the runner manager. An empty value counts as not set. For a server that \
-         requires no key, set any key.",
+        "Set one of these:\n- provider block: `ssh.private_key`, `ssh.private_key_path` or `ssh.agent`\n- environment: \
+         GRIT_SSH_PRIVATE_KEY or GRIT_SSH_PRIVATE_KEY_PATH\n- runner manager: `ssh_key_pem`\n\nAn empty value counts as not set. For a \
+         server that requires no key, set any key.",
     )
 }
 
@@ -71,7 +71,7 @@ pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Problem {
         Code::ConnectFailed,
         "SSH agent does not respond",
         format!("the SSH agent at {socket} did not respond within {}.", human(limit)),
-        "The agent may hang (check with `ssh-add -l`), or it may be waiting for a confirmation or for the touch of a security key.",
+        "Check the agent with `ssh-add -l`. The agent may hang, or wait for a confirmation or for the touch of a security key.",
     )
 }
 
@@ -89,12 +89,14 @@ pub(super) fn refused(
     if remaining.iter().any(|method| method == "publickey") {
         if not_offered > 0 {
             happened.push_str(&format!(" {not_offered} more keys of the agent were not offered."));
-            next.push_str("If one of the other keys is the right one, select it with `ssh.agent.identity`. ");
+            next.push_str(
+                "If the server accepts one of these keys, select this key with `ssh.agent.identity`. ",
+            );
         }
         for OfferedCertificate { id, authority, problems } in certificates {
             happened.push_str(&format!(" The certificate {id:?} was signed by {authority}."));
             if !problems.is_empty() {
-                happened.push_str(&format!(" It {}.", problems.join("; it ")));
+                happened.push_str(&format!(" This certificate {}.", problems.join("; it ")));
             }
         }
         let certificate = match certificates {
@@ -105,8 +107,8 @@ pub(super) fn refused(
             next.push_str("Sign a new certificate if the current one is the cause. ");
         }
         next.push_str(&format!(
-            "Check that the user exists, may log in (`AllowUsers`), and has the key in its authorized_keys{certificate}. The log of the \
-             SSH server shows the cause. Not retried: repeated failures can lock the account."
+            "Check that the user exists, is allowed to log in (`AllowUsers`), and has the key in its authorized_keys{certificate}. The \
+             log of the SSH server shows the cause. The provider does not retry this login, because repeated failures can lock the account."
         ));
     } else {
         if remaining.is_empty() {
@@ -128,7 +130,7 @@ pub(super) fn too_many_attempts(route: &Route) -> Problem {
         "Login refused",
         format!("{} ended the login of {}: too many authentication failures.", server(route), user(route)),
         "Check the user and the key. If an agent offers more keys than the server accepts (`MaxAuthTries`), select the key with \
-         `ssh.agent.identity`. Not retried: repeated failures can lock the account.",
+         `ssh.agent.identity`. The provider does not retry this login, because repeated failures can lock the account.",
     )
 }
 

@@ -60,9 +60,10 @@ pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform ap
 /// instance or of the drain resource.
 pub(super) fn host_is_gone(id: &str) -> String {
     format!(
-        "Only if no runner can be running on the host (the host no longer exists, or its runner has never started): run the failed \
-         command (`apply` or `destroy`) once with the variable that treats the runner as terminated. In CI, set the variable for this \
-         pipeline only. Jobs of a runner that is still running are lost.{}",
+        "Only if the host no longer exists, or its runner has never started: run the failed command (`apply` or `destroy`) once with {}, \
+         as in the line below. The provider then treats the runner as terminated. If the runner is still running, its jobs are lost. In \
+         CI, set the variable for one pipeline only.{}",
+        assumed::VARIABLE,
         assume_terminated_line(id)
     )
 }
@@ -129,6 +130,14 @@ pub(super) fn sentences(parts: &[&str]) -> String {
         append(&mut text, part);
     }
     text
+}
+
+/// Adds a paragraph.
+pub(super) fn append_paragraph(text: &mut String, paragraph: &str) {
+    if !text.is_empty() {
+        text.push_str("\n\n");
+    }
+    text.push_str(paragraph);
 }
 
 pub(super) fn append(text: &mut String, sentence: &str) {

@@ -15,6 +15,10 @@ pub(crate) fn refused(refusal: &Refusal) -> Problem {
     explained.at(AttributePath::new(attribute))
 }
 
+/// What to do if `terraform destroy` is refused.
+const DESTROY: &str =
+    "use the variable values of the last apply, because Terraform also plans the configuration.";
+
 /// What a plan does to the drain resources of `instance`.
 fn conflict(instance: &str, conflict: Conflict) -> Problem {
     match conflict {
@@ -23,29 +27,31 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             "Plan would drain a runner whose instance is kept",
             format!(
                 "The state already contains a grit_runner_drain for instance {instance:?}, and this plan creates another drain resource \
-                 for the same instance. Destroying the old drain resource would shut down the runner although its instance is kept. \
-                 Possible causes: `-replace` of the drain resource, a taint, a rename without a `moved` block, or an index of `count` \
-                 that now belongs to another instance."
+                 for the same instance. Destroying the old drain resource would shut down the runner although its instance is kept."
             ),
             format!(
-                "After a rename (address, key, index or module): add a `moved` block from the old address to the new one. After a taint: \
-                 run `terraform untaint`; before `terraform destroy`, untaint or use `-refresh=false`. A `terraform destroy` also makes \
-                 a plan: use the variable values of the last apply. If two drain resources have the same instance: remove one, or \
-                 correct its `instance_id`. To drain this runner on purpose, remove its drain resource together with its instance, or \
-                 run once with {PLAN_GUARD}=off."
+                "Find the cause, and correct it:\n\
+                 - Changed address, key, index or module of the drain resource (also an index of `count` that now belongs to another \
+                 instance): add a `moved` block from the old address to the new address.\n\
+                 - `-replace` of the drain resource: run the command without this option.\n\
+                 - Taint: run `terraform untaint`. For `terraform destroy`, you can use `-refresh=false` instead.\n\
+                 - `terraform destroy`: {DESTROY}\n\
+                 - Two drain resources for the same instance: remove one, or correct its `instance_id`.\n\n\
+                 To drain this runner on purpose, remove its drain resource together with its instance, or run once with \
+                 {PLAN_GUARD}=off."
             ),
         ),
         Conflict::Shared => Problem::new(
             Code::Refused,
             "Plan would drain a runner whose instance is kept",
             format!(
-                "The state contains two grit_runner_drain for instance {instance:?}. This plan destroys only one of them, and keeps the \
-                 instance. The destroy would shut down the runner."
+                "The state contains two grit_runner_drain resources for instance {instance:?}. This plan destroys only one of them, and \
+                 keeps the instance. The destroy would shut down the runner."
             ),
             format!(
                 "Run `terraform state rm` on the wrong drain resource (this does not drain the runner). If the configuration still \
-                 contains this resource, correct its `instance_id`; the next apply creates it. A `terraform destroy` also makes a plan: \
-                 use the variable values of the last apply. To drain this runner on purpose, run once with {PLAN_GUARD}=off."
+                 contains this resource, correct its `instance_id`; the next apply creates the resource. For `terraform destroy`, \
+                 {DESTROY}\n\nTo drain this runner on purpose, run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::SameAddress => Problem::new(
@@ -66,7 +72,7 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             Code::Refused,
             "Two drain resources for one instance",
             format!(
-                "This plan creates two grit_runner_drain for instance {instance:?}. Destroying only one of these drain resources would \
+                "This plan creates two grit_runner_drain resources for instance {instance:?}. Destroying only one of these drain resources would \
                  shut down the runner of the other."
             ),
             "Remove one drain resource, or set a different `instance_id` in each.",
@@ -80,15 +86,15 @@ fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
         Code::Refused,
         "Two drain resources with one runner manager",
         format!(
-            "The grit_runner_drain of instances {instance:?} and {other:?} have the same host and wrapper address in `runner_manager`. A \
-             destroy would drain the runner of one instance, and accept this exit for both instances. Terraform would then destroy the \
-             other instance although its runner may still run jobs."
+            "The grit_runner_drain resources of instances {instance:?} and {other:?} have the same host and wrapper address in \
+             `runner_manager`. A destroy would drain the runner of one instance, and accept this exit for both instances. Terraform would \
+             then destroy the other instance although its runner may still run jobs."
         ),
         format!(
             "Correct `runner_manager` of the wrong drain resource: often it uses the key or the index of another instance. If this plan \
-             destroys the drain resources, apply the correction first. If one of the instances no longer exists, run `terraform state \
-             rm` on its drain resource (this does not drain a runner), or destroy it with {}=<instance_id>. To skip this check, run once \
-             with {PLAN_GUARD}=off.",
+             destroys the drain resources, apply the correction first.\n\nIf one of the instances no longer exists, run `terraform state \
+             rm` on its drain resource (this does not drain a runner), or destroy this drain resource with {}=<instance_id>.\n\nTo skip \
+             this check, run once with {PLAN_GUARD}=off.",
             assumed::VARIABLE
         ),
     )
@@ -101,14 +107,14 @@ pub(crate) fn drained_for_other(manager: &str, address: &str, shared: &SharedBy)
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
-            "The grit_runner_drain of instances {instance:?} and {other:?} have the same host and wrapper address ({address}). This run \
-             drains the runner at this address for instance {other:?}. The exit of this runner is not evidence that the runner of \
+            "The grit_runner_drain resources of instances {instance:?} and {other:?} have the same host and wrapper address ({address}). \
+             This run drains the runner at this address for instance {other:?}. The exit of this runner does not show that the runner of \
              instance {instance:?} has exited. No shutdown was requested for instance {instance:?}, and the instance was kept."
         ),
         format!(
-            "Do not repeat the command yet: it would destroy instance {instance:?} although its runner may still run. First drain this \
-             runner with `grit-wrapper drain --wait` on its host, or correct the address in `runner_manager` and apply. Only if instance \
-             {instance:?} no longer exists, set {}={instance}.",
+            "Do not repeat the command yet: it would destroy instance {instance:?} although its runner may still run. First run \
+             `grit-wrapper drain --wait` on the host of instance {instance:?}, or correct the address in `runner_manager` and apply. Only \
+             if instance {instance:?} no longer exists, run the command once with {}={instance}.",
             assumed::VARIABLE
         ),
     )

@@ -25,9 +25,8 @@ pub(crate) fn not_configured_at_read() -> Problem {
         Code::InvalidConfig,
         "Data source cannot be read in this plan",
         "The provider block contains a value that is not known before the apply, so no runner manager can be reached in the plan.",
-        "Add `depends_on` to the data source, with the resource that the provider block uses: while that resource has a planned change, \
-         Terraform reads the data source in the apply. Or use only values in the provider block that do not depend on resources of the same \
-         apply.",
+        "Add `depends_on` to the data source, with the resource that the provider block uses. Terraform then reads the data source in the \
+         apply. Alternatively, use only values in the provider block that do not depend on resources of the same apply.",
     )
 }
 

@@ -50,7 +50,7 @@ fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
     if jobs.iter().any(|(_, fate)| matches!(fate, Fate::HasLog)) {
         append(
             &mut next_step,
-            "Check the jobs that have a log: another runner process of the same host may run them. If the log of a job does not grow, \
+            "Check the jobs that have a log: another runner process on the same host may be running them. If the log of a job does not grow, \
              cancel and retry the job.",
         );
     }
@@ -107,10 +107,10 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
         ),
         NoReceipt::NotRegistered => (
             Code::WrapperError,
-            "the wrapper does not report where its runner is registered: it is older than the provider, or cannot read the configuration of the \
-             runner"
+            "the wrapper does not report where its runner is registered: the wrapper is older than the provider, or cannot read the \
+             configuration of the runner"
                 .to_owned(),
-            "Check the running jobs of the runner manager in GitLab. Update the wrapper on the next host.",
+            "Check the running jobs of the runner manager in GitLab. Use a newer grit-wrapper on new hosts.",
         ),
         NoReceipt::OtherInstance { url, instance } => (
             Code::InvalidConfig,
@@ -125,12 +125,13 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
                 "the configuration of the runner has no `id` in {}",
                 if *sections == 1 { "1 section".to_owned() } else { format!("{sections} sections") }
             ),
-            "Set `id` in each `[[runners]]` section of `config.toml`: GitLab shows it on the page of the runner, and `gitlab-runner register` writes it.",
+            "Set `id` in each `[[runners]]` section of `config.toml` (the page of the runner in GitLab shows the id; `gitlab-runner register` \
+             writes it).",
         ),
         NoReceipt::NoSystemId => (
             Code::WrapperError,
             "the wrapper cannot read `.runner_system_id` in the directory of the runner's configuration".to_owned(),
-            "Let the user of the wrapper read this file.",
+            "Give the user that runs the wrapper read permission for this file.",
         ),
         NoReceipt::Failed { instance, error } => (
             match error {
@@ -150,7 +151,7 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
     };
     Problem::new(
         code,
-        format!("No receipt of GitLab for {manager}"),
+        format!("Jobs of {manager} were not checked in GitLab"),
         format!(
             "The runner of runner manager {manager:?} has exited, but GitLab has not confirmed that no job was lost: {why}."
         ),

@@ -1,4 +1,4 @@
-//! Texts for drains that a health check starts, and for plans whose drains wait for each other.
+//! Texts for drains that a health check starts, and for plans whose drains do not all start at the same time.
 
 use grit_plugin::Problem;
 
@@ -9,10 +9,10 @@ use crate::run::PARALLELISM;
 pub(crate) fn drains_wait(is_destroy: bool) -> Problem {
     Problem::new(
         Code::Notice,
-        "Drains of this plan wait for each other",
+        "Not all drains start at the same time",
         format!(
             "This plan destroys more than {PARALLELISM} drain resources. By default, Terraform runs {PARALLELISM} operations at a time \
-             (`-parallelism`), so each further drain starts only when a previous drain has ended. Until then, its runner accepts jobs."
+             (`-parallelism`), so the other drains start later. The runner of a drain that has not started accepts jobs."
         ),
         if is_destroy {
             "To start all drains at once, set `-parallelism` to the number of runner managers, for example with \
@@ -31,8 +31,9 @@ pub(crate) fn old_ending_drains(keys: &[&str]) -> Problem {
         Code::Refused,
         "Plan with `start_drains` needs a refresh",
         format!(
-            "A previous apply ended before the update of this health check. The state still lists drains of that apply: {}. Without a \
-             refresh, this plan cannot replace the list, and its apply could start the drain of a runner manager that this plan keeps.",
+            "A previous apply ended before the update of this health check, so the state still lists drains of that apply: {}. Without a \
+             refresh (`-refresh=false`), the list stays in the state, and the apply of this plan could drain a runner manager that the \
+             configuration contains.",
             keys.join(", ")
         ),
         "Run the command once without `-refresh=false`, or with `start_drains = false`.",

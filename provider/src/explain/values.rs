@@ -51,7 +51,7 @@ pub(crate) fn gitlab_url(path: AttributePath) -> Problem {
 pub(crate) fn gitlab_token(path: AttributePath) -> Problem {
     invalid(
         "Invalid token",
-        format!("`{path}` contains a character that no access token has, such as a line break."),
+        format!("`{path}` contains a character that is not valid in an access token, such as a line break."),
     )
     .at(path)
 }
@@ -163,7 +163,8 @@ pub(crate) fn ssh_variable(variable: impl Display, problem: &str) -> Problem {
         Code::InvalidConfig,
         "Invalid environment variable",
         format!("`{variable}`: {problem}."),
-        "Correct or unset the variable: connections that need it will fail. A GitLab CI/CD variable of type File contains the path of a file.",
+        "Correct or unset the variable: connections that need it will fail. If it is a GitLab CI/CD variable of type File, its value is a \
+         path: use the type Variable, or the environment variable that ends in `_PATH`.",
     )
 }
 
@@ -229,10 +230,11 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
 }
 
 pub(crate) fn min_healthy(path: AttributePath, number: usize, default: usize, peers: usize) -> Problem {
+    let entries = if peers == 1 { "1 entry".to_owned() } else { format!("{peers} entries") };
     invalid(
         "Invalid number of healthy peers",
         format!(
-            "`{path}` is {number} (default {default}), but `peers` has {peers} entries. It must not exceed the number of peers."
+            "`{path}` is {number} (default {default}), but `peers` has {entries}. `min_healthy` must not exceed the number of peers."
         ),
     )
     .at(path)

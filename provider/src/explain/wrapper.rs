@@ -42,8 +42,8 @@ pub(super) fn closed(route: &Route) -> Problem {
                 "The wrapper exited or restarted, or all its connections are in use. Check the log of the wrapper on the host."
             }
             WrapperAddress::Tcp(_) => {
-                "The wrapper exited or restarted, or this is an address of its HTTP server (`--http-listen`) instead of gRPC (`--grpc-listen`). Check \
-                 `wrapper_address` and the log of the wrapper on the host."
+                "The wrapper exited or restarted, or `wrapper_address` is an address of its HTTP server (`--http-listen`). Check the log of the \
+                 wrapper on the host, and use an address of `--grpc-listen`."
             }
         },
     )

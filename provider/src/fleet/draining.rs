@@ -15,7 +15,7 @@ use super::{
 use crate::{
     client::{Wrapper, WrapperClient},
     gitlab::Gitlab,
-    manager::{Manager, UNVERIFIED_PEER},
+    manager::Manager,
     run::Run,
 };
 
@@ -70,7 +70,10 @@ impl Draining<'_> {
         if !manager.has_protected_address()
             && matches!(outcome, Ok(Drained::Ended(_) | Drained::InProgress(_)))
         {
-            tracing::warn!(manager = name, "evidence of the drain was received {UNVERIFIED_PEER}");
+            tracing::warn!(
+                manager = name,
+                "the wrapper was reached over TCP and could not be verified: another program on the host could have sent its report"
+            );
         }
         // A drain that is only started is reported by the call that waits for its end.
         if policy.until != Until::Accepted

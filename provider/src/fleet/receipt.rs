@@ -199,7 +199,7 @@ async fn until_empty(
             }
             Err(error) if is_over || !error.is_transient() => return Err(error),
             Err(error) => {
-                tracing::info!(manager, "waiting for the receipt from GitLab: {error}");
+                tracing::info!(manager, "waiting for the list of running jobs from GitLab: {error}");
             }
         }
         sleep(pause).await;

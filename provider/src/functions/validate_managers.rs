@@ -29,8 +29,8 @@ impl Function for ValidateManagers {
     fn schema(&self) -> FunctionSchema {
         FunctionSchema {
             summary: "Checks a map of runner managers",
-            description: "Returns the map of runner managers with the type that the resources accept, or an error that names entry and \
-                          attribute. The function refuses attributes that a runner manager does not have (a resource ignores them), and \
+            description: "Returns the map of runner managers with the type that the resources accept, or an error that names the entry \
+                          and the attribute. The function refuses attributes that a runner manager does not have (a resource ignores them), and \
                           two entries for one runner manager. Two entries with the same address are refused even if a placeholder such \
                           as `{{instance_id}}` in `ssh_command` selects different hosts. A missing `instance_name` is set to the key of \
                           the entry. Unknown values stay unknown.",

@@ -63,7 +63,9 @@ fn of_status(status: StatusCode) -> String {
         StatusCode::UNAUTHORIZED => " (the token is invalid, expired or revoked)",
         StatusCode::FORBIDDEN => " (the token's user or scope has no access)",
         StatusCode::NOT_FOUND => " (the token's user cannot see it, or it does not exist)",
-        status if status.is_redirection() => " (a redirect, which is not followed with the token)",
+        status if status.is_redirection() => {
+            " (a redirect; the provider does not follow redirects, because the token would be sent to another address)"
+        }
         _ => "",
     };
     format!("the HTTP status was {}{meaning}", status.as_u16())

@@ -37,4 +37,12 @@ pub struct InvalidOption {
     pub attribute: Attribute,
     /// Why the value is invalid, and what is accepted.
     pub problem: String,
+    /// The placeholder whose value is missing or refused, if the error is about one.
+    pub placeholder: Option<&'static str>,
+}
+
+impl InvalidOption {
+    pub(crate) fn new(attribute: Attribute, problem: String) -> Self {
+        Self { attribute, problem, placeholder: None }
+    }
 }

@@ -108,7 +108,7 @@ pub enum Cause {
     #[error("no response from the {from} within {}", humantime::format_duration(*limit))]
     NoResponse { from: Peer, limit: Duration },
     /// The session was ended, because the server tried to open this number of channels to the provider.
-    #[error("the SSH server opened {0} channels to the client")]
+    #[error("the SSH server opened {0} channels that were not requested")]
     ServerOpensChannels(usize),
     #[error("no common {kind} algorithm")]
     NoCommonAlgorithm { kind: String, ours: Vec<String>, theirs: Vec<String> },

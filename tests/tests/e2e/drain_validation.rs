@@ -116,7 +116,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     assert!(
         warnings.iter().any(|(title, detail)| *title == summary
             && detail.contains("runner_manager.address")
-            && detail.contains("The drain resource is stored with this invalid value")),
+            && detail.contains("Until then, this resource cannot drain its runner manager")),
         "{warnings:#?}"
     );
     assert_eq!(roll.terminated(), [("m".to_owned(), false)], "{}", roll.lab.events());

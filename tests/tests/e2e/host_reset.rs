@@ -34,6 +34,6 @@ fn host_reset_during_drain_is_drained_again() {
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false), "{:?}", roll.timeline());
     assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT", "SIGQUIT"], "one for each runner process");
     assert_eq!(rollout.lab.queue().tally().lost, 1, "the job ended with the host");
-    let title = "Exit of the draining runner of m1-v1 was not reported";
+    let title = "Host of m1-v1 restarted during the drain";
     assert!(roll.warnings().iter().any(|(summary, _)| *summary == title), "{:?}", roll.warnings());
 }

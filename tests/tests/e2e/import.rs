@@ -95,7 +95,7 @@ fn import_for_another_instance_is_refused_at_plan() {
     let workspace = workspace("i-2", &import_block(&json!({ "id": "i-1" })));
     let refused = workspace.plan().unwrap().failed();
     let (title, detail) = refused.errors()[0];
-    assert_eq!(title, "Imported drain resource has another instance");
+    assert_eq!(title, "Imported drain resource belongs to another instance");
     assert!(detail.contains("\"i-1\"") && detail.ends_with("Code: invalid_config"), "{detail}");
 }
 

@@ -59,10 +59,10 @@ fn checks_run_in_parallel_and_drains_ten_at_a_time() {
     assert_eq!(rollout.hosts(), Vec::<String>::new());
 }
 
-/// The number of warnings about drains that wait for each other.
+/// The number of warnings about drains that do not all start at the same time.
 fn waiting_drains(run: &Run) -> usize {
     let warnings = run.warnings().into_iter();
-    warnings.filter(|(title, _)| *title == "Drains of this plan wait for each other").count()
+    warnings.filter(|(title, _)| *title == "Not all drains start at the same time").count()
 }
 
 /// The number of managers on one machine.

@@ -135,7 +135,7 @@ fn unchanged_instance_id_known_at_apply_is_not_drained() {
         "the case is the one that is meant"
     );
     let warnings = applied.warnings();
-    assert!(warnings.iter().any(|(summary, _)| summary.contains("m1 was not drained")), "{warnings:?}");
+    assert!(warnings.iter().any(|(summary, _)| summary.contains("Drain of m1 was skipped")), "{warnings:?}");
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
 
@@ -321,8 +321,8 @@ fn unknown_instance_id_warns_without_create_before_destroy() {
     let plan = workspace.plan().unwrap().succeeded();
     let warnings = plan.warnings();
     assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` is unknown until the apply")
-            && detail.contains("the runner is drained unless")),
+        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` becomes known only in the apply")
+            && detail.contains("the instance is kept, but its runner is drained")),
         "{warnings:?}"
     );
 }
@@ -355,7 +355,7 @@ fn equal_instance_id_without_create_before_destroy_drains() {
     assert_eq!(applied.planned(), ["replace grit_runner_drain.a", "update terraform_data.x"]);
     let warnings = applied.warnings();
     assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("the runner is drained unless")),
+        warnings.iter().any(|(_, detail)| detail.contains("the instance is kept, but its runner is drained")),
         "{warnings:?}"
     );
 

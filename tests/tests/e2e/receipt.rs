@@ -169,18 +169,18 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
         (
             2,
             fleet.gitlab("glpat-unknown"),
-            ["No receipt of GitLab for m2", "401 (the token is invalid", "Code: refused"],
+            ["Jobs of m2 were not checked in GitLab", "401 (the token is invalid", "Code: refused"],
         ),
         (
             3,
             fleet.gitlab("glpat-stranger"),
-            ["No receipt of GitLab for m3", "403 (the token's user", "Code: refused"],
+            ["Jobs of m3 were not checked in GitLab", "403 (the token's user", "Code: refused"],
         ),
         (
             4,
             elsewhere,
             [
-                "No receipt of GitLab for m4",
+                "Jobs of m4 were not checked in GitLab",
                 "sends the token only to https://gitlab.example",
                 "Code: invalid_config",
             ],
@@ -188,7 +188,7 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
         (
             5,
             json!({ "url": queue.url() }),
-            ["No receipt of GitLab for m5", "without a token", "Code: invalid_config"],
+            ["Jobs of m5 were not checked in GitLab", "without a token", "Code: invalid_config"],
         ),
     ] {
         let found = warnings(&drain(number, &gitlab, "20s"));

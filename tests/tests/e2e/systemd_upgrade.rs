@@ -102,7 +102,7 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
     machine.run(&["systemctl", "stop", "--no-block", OURS]);
     machine.wait_signals(1);
     let said = machine.install("4.0.0");
-    assert!(said.contains("is stopping; not upgraded in place"), "{said}");
+    assert!(said.contains("is stopping; its wrapper was not upgraded"), "{said}");
     assert_eq!(machine.property(OURS, "ActiveState"), "deactivating");
     assert_eq!(machine.runner(), runner);
     machine.lab.queue().release(&held);
@@ -169,7 +169,7 @@ fn removal_continues_beside_process_of_finished_job() {
         let removed = machine.system.run(&["dpkg", "--remove", "grit-wrapper"]).unwrap();
         let said = grit_tests::debian::both(&removed);
         assert!(removed.status.success(), "after a drain: {is_drained}: {said}");
-        let (_, pids) = said.split_once("have left keep running: ").expect(&said);
+        let (_, pids) = said.split_once("of grit-wrapper.service keep running: ").expect(&said);
         assert!(pids.split_whitespace().any(|pid| pid == left), "{left}: {said}");
         assert!(!said.contains("systemctl start"), "{said}");
         machine.run(&["kill", "-s", "0", &left]);

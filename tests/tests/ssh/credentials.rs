@@ -244,22 +244,30 @@ async fn error_names_problems_of_user_certificate() {
     };
     let signed_by = |it: &ClientKey| format!("The certificate \"id\" was signed by {}.", it.fingerprint);
     for (signer, options, problem) in [
-        (&authority, &["-n", &user, "-V", "20200101Z:20210101Z"][..], "It expired at 2021-01-01T00:00:00Z."),
+        (
+            &authority,
+            &["-n", &user, "-V", "20200101Z:20210101Z"][..],
+            "This certificate expired at 2021-01-01T00:00:00Z.",
+        ),
         (
             &authority,
             &["-n", &user, "-V", "20990101Z:21000101Z"],
-            "It is not valid before 2099-01-01T00:00:00Z.",
+            "This certificate is not valid before 2099-01-01T00:00:00Z.",
         ),
-        (&authority, &[], "It has no principals."),
-        (&authority, &["-n", "web,db"], "It has the principals [\"web\", \"db\"] without \"USER\""),
-        (&authority, &["-n", &user, "-h"], "It is a host certificate."),
+        (&authority, &[], "This certificate has no principals."),
+        (
+            &authority,
+            &["-n", "web,db"],
+            "This certificate does not have the principal \"USER\", but [\"web\", \"db\"]: ",
+        ),
+        (&authority, &["-n", &user, "-h"], "This certificate is a host certificate."),
         (
             &authority,
             &["-n", &user, "-O", "source-address=192.0.2.0/24"],
-            "It has the critical option source-address=\"192.0.2.0/24\"",
+            "This certificate has the critical option source-address=\"192.0.2.0/24\"",
         ),
-        (&authority, &["-n", &user, "-O", "critical:x@y=z"], "It has the critical option x@y="),
-        (&rsa, &["-n", &user, "-t", "ssh-rsa"], "It has a signature with ssh-rsa"),
+        (&authority, &["-n", &user, "-O", "critical:x@y=z"], "This certificate has the critical option x@y="),
+        (&rsa, &["-n", &user, "-t", "ssh-rsa"], "This certificate has a signature with ssh-rsa"),
         (&other, &["-n", &user], ""),
     ] {
         let options = certified(&fixture, signer, options);

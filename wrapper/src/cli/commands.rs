@@ -79,7 +79,7 @@ pub enum Command {
         #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, requires = "wait")]
         timeout: Option<Duration>,
     },
-    /// Cancel a drain before SIGQUIT is sent to the runner.
+    /// Cancel a drain. Possible only until SIGQUIT is sent to the runner.
     Cancel {
         #[command(flatten)]
         common: Common,

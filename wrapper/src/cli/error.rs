@@ -28,7 +28,10 @@ pub enum CommandError {
     },
     #[error("the server at {address} does not support this command")]
     NotSupported { address: Address },
-    #[error("the wrapper at {address} has version {version}; this version cannot read its status")]
+    #[error(
+        "the wrapper at {address} has version {version}; this grit-wrapper ({}) cannot read the status of that wrapper",
+        env!("CARGO_PKG_VERSION")
+    )]
     TooNew { address: Address, version: String },
     #[error("rejected by the wrapper: {}", .0.message())]
     Refused(Status),
@@ -89,17 +92,17 @@ impl CommandError {
                      group members must log in again."
                 }
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                    "If the address is right, the wrapper hangs or its host is not reachable: check the log \
-                     of the wrapper. Killing a wrapper does not stop its runner (`systemctl kill \
-                     --kill-who=main --signal=SIGKILL UNIT`); the next wrapper adopts it."
+                    "If the address is correct, the wrapper hangs or its host is not reachable: check the log of the wrapper. If the wrapper \
+                     hangs, kill it: `systemctl kill --kill-who=main --signal=SIGKILL UNIT`. The runner keeps running, and the next wrapper \
+                     adopts the runner."
                 }
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    "The address may belong to --http-listen or to another program. If it is the wrapper's --grpc-listen address, check \
+                    "The address may belong to --http-listen or to another program. If the address is the wrapper's --grpc-listen address, check \
                      the wrapper's log for rejected connections."
                 }
                 _ => {
-                    "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs it). If it \
-                     is running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
+                    "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs the wrapper). If the \
+                     wrapper is running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
                 }
             },
             Self::ConnectionLost { .. } => {
@@ -108,11 +111,11 @@ impl CommandError {
                  existing drain."
             }
             Self::NotSupported { .. } => {
-                "If an older grit-wrapper listens there, upgrade it (an upgrade does not stop its runner). If it is upstream's \
-                 `gitlab-runner wrapper`, replace it by grit-wrapper. For another server, set --address or GRIT_WRAPPER_ADDRESS to the \
+                "If an older grit-wrapper listens there, upgrade it (an upgrade does not stop the runner). If upstream's \
+                 `gitlab-runner wrapper` listens there, replace it with grit-wrapper. For another server, set --address or GRIT_WRAPPER_ADDRESS to the \
                  wrapper's --grpc-listen address."
             }
-            Self::TooNew { .. } => "Use the grit-wrapper binary with the version of the wrapper.",
+            Self::TooNew { .. } => "Run a grit-wrapper binary of the same version as the wrapper.",
             Self::Refused(status) if status.code() == Code::PermissionDenied => {
                 "Allowed: root, the wrapper's user, and users in --allow-control of `grit-wrapper run` \
                  (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
@@ -120,7 +123,7 @@ impl CommandError {
             }
             Self::TimedOut { level, .. } => wait_again(*level),
             Self::NotClean(_) => {
-                "Unfinished jobs have failed or hang in GitLab: retry them in GitLab. `grit-wrapper status` and the wrapper's log show \
+                "In GitLab, retry the jobs that failed; cancel and retry the jobs that GitLab still shows as running. `grit-wrapper status` and the wrapper's log show \
                  the runner's exit code and its last log lines."
             }
             Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
@@ -130,7 +133,7 @@ impl CommandError {
             }
             Self::LevelUnreachable(_) => {
                 "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
-                 --runner-listen-address of `grit-wrapper run`; or wait for level process."
+                 --runner-listen-address of `grit-wrapper run`. Or wait for a lower level: `grit-wrapper wait --for process`."
             }
             Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
         })

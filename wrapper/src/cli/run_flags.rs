@@ -74,12 +74,13 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
-    /// Minimum time between the runner's start and SIGQUIT or SIGHUP: these signals would kill a runner without signal handlers.
+    /// Minimum time between the runner's start and SIGQUIT or SIGHUP: these signals would kill a runner that has not yet installed its signal
+    /// handlers.
     #[arg(long, env = "GRIT_WRAPPER_START_GRACE", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "3s")]
     pub start_grace: Duration,
 
-    /// Maximum wait of a graceful drain for a gap between the runner's job requests. SIGQUIT cancels open requests, and a job that GitLab has
-    /// assigned to such a request is lost. 0s: send SIGQUIT immediately.
+    /// Maximum time that a graceful drain waits until the runner has no open job request. SIGQUIT cancels open requests: a job that GitLab has
+    /// just assigned would be lost. 0s: send SIGQUIT immediately.
     #[arg(long, env = "GRIT_WRAPPER_REQUEST_GAP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
     pub request_gap_timeout: Duration,
 
@@ -88,7 +89,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
-    /// Interval between probes of a healthy runner. Shorter while the runner starts or drains.
+    /// Interval between probes of a healthy runner. The interval is shorter while the runner starts or drains.
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
 

@@ -173,8 +173,8 @@ pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
             "results lost: the runner finished its jobs, but could not report the end of at least one job to GitLab"
         }
         DrainOutcome::OpenRequests => {
-            "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; a job that \
-             GitLab has assigned to such a request never ran"
+            "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; if GitLab had \
+             assigned a job to one of these requests, the job never ran"
         }
         DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
@@ -280,7 +280,7 @@ mod tests {
         };
         let line = line(&of(false, Some(2)));
         assert!(
-            line.starts_with("is draining, waiting for a gap between job requests (2 open), 12 jobs"),
+            line.starts_with("is draining, waiting until no job request is open (2 open), 12 jobs"),
             "{line}"
         );
         assert!(!status(&of(false, Some(2))).contains("SIGQUIT"));

@@ -206,8 +206,8 @@ async fn open(
              set another listen_address. If the other process is the runner, the command must start it with `exec`"
         ))),
         Peer::Closed => Err(GetError::NotRunner(format!(
-            "the process that uses port {port} of {ip} closed the connection; whether this process is the runner (process {runner}) is \
-             unknown; `ss --listening --tcp --processes` shows the process"
+            "the process that uses port {port} of {ip} closed the connection, so the wrapper cannot determine whether this process is the \
+             runner (process {runner}). To find the process: `ss --listening --tcp --processes`"
         ))),
     }
 }

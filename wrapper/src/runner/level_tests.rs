@@ -315,7 +315,7 @@ fn cause_of_missing_requests_is_a_reason() {
     case(Requests { without_machine: 1, ..none }).is(Level::Ready, "the executor has no free machine");
     case(Requests { executor_failures: 1, ..none }).is(Level::Ready, "the executor fails");
     case(Requests { executor_failures: 1, ..accepted(1) }).is(Level::Polling, "");
-    let disabled = "cannot send its job requests (executor, URL or TLS files; see the runner's log); 3 job requests failed";
+    let disabled = "cannot send its job requests (check executor, URL and TLS files; see the runner's log); 3 job requests failed";
     case(Requests { health_failures: 3, ..none }).is(Level::Ready, disabled);
 }
 

@@ -210,18 +210,19 @@ impl Seen {
     fn request_fault(&self) -> Option<String> {
         let fault = match self.last {
             Last::Accepted => {
-                return self.silent_for.map(|limit| format!("no job request has ended for {}", show(limit)));
+                let fault = |limit| format!("no job request has completed for {}", show(limit));
+                return self.silent_for.map(fault);
             }
             Last::Mixed => {
-                "job requests since the last probe partly failed; waiting for the next accepted request"
+                "some job requests since the last probe failed; waiting for the next accepted request"
             }
             Last::Rejected => "GitLab rejects its token",
             Last::Unanswered => {
-                "its job requests get no valid response (name, connection, TLS or proxy; see the runner's log)"
+                "its job requests get no valid response (check DNS, connection, TLS and proxy; see the runner's log)"
             }
             Last::Failed => "its job requests fail",
             Last::NotSent => {
-                "the runner cannot send its job requests (executor, URL or TLS files; see the runner's log)"
+                "the runner cannot send its job requests (check executor, URL and TLS files; see the runner's log)"
             }
             Last::Nothing if self.requests.without_machine > 0 => {
                 "no job request has had a response yet; the executor has no free machine"
@@ -306,7 +307,7 @@ mod tests {
     async fn section_whose_requests_do_not_end_is_not_polling() {
         let mut runner = Runner::new(1);
         assert_eq!(runner.minutes_until_fault().await, 5);
-        assert_eq!(runner.probe().as_deref(), Some("no job request has ended for 5m"));
+        assert_eq!(runner.probe().as_deref(), Some("no job request has completed for 5m"));
         assert_eq!(runner.polls.polling(&runner.config), 0);
         runner.requests().accepted = 2;
         assert_eq!(runner.minutes_until_fault().await, 5);
@@ -371,7 +372,7 @@ mod tests {
         let mut rare = Runner::new(2);
         rare.config.check_interval = 10 * MINUTE;
         assert_eq!(rare.minutes_until_fault().await, 30);
-        assert_eq!(rare.probe().as_deref(), Some("no job request has ended for 30m"));
+        assert_eq!(rare.probe().as_deref(), Some("no job request has completed for 30m"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -384,7 +385,8 @@ mod tests {
             advance(MINUTE).await;
         }
         assert_eq!(runner.minutes_until_fault().await, 4);
-        assert!(runner.probe().unwrap().starts_with("no job request has ended for 5m; its job requests are"));
+        let fault = runner.probe().unwrap();
+        assert!(fault.starts_with("no job request has completed for 5m; its job requests are"));
     }
 
     #[test]

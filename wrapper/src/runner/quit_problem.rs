@@ -59,12 +59,12 @@ pub(crate) fn waits_for(phase: &Phase, problem: Option<QuitProblem>) -> Option<S
             "SIGQUIT is delayed for some seconds".to_owned()
         }
         (Phase::Holding { quit_sent_at: None, .. }, _) => {
-            "SIGQUIT is delayed for some seconds, until the process handles it".to_owned()
+            "SIGQUIT is delayed for some seconds, until the process has a SIGQUIT handler".to_owned()
         }
         (Phase::AwaitingGap { open: Some(open), .. }, _) => {
-            format!("waiting for a gap between job requests, {open} open")
+            format!("waiting until no job request is open ({open} open)")
         }
-        (Phase::AwaitingGap { open: None, .. }, _) => "waiting for a gap between job requests".to_owned(),
+        (Phase::AwaitingGap { open: None, .. }, _) => "waiting until no job request is open".to_owned(),
         _ => return None,
     })
 }

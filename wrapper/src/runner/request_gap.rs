@@ -118,7 +118,7 @@ impl RequestGap {
                                     info!(
                                         { key::PID } = pid,
                                         { key::OPEN_REQUESTS } = open,
-                                        "SIGQUIT waits for a gap between job requests"
+                                        "delaying SIGQUIT until no job request is open"
                                     );
                                 }
                                 reported = Some((open, now));

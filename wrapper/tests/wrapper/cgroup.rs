@@ -83,7 +83,7 @@ async fn kill(wrapper: &mut Wrapper) {
 /// The next wrapper adopts the runner with this PID, and can stop it with its jobs.
 async fn assert_next_adopts(first: Wrapper, runner: u32, cgroup: &Delegated) {
     let second = start(Start::again(first.into_folder()), Some(cgroup), &[], &RUNNER);
-    second.logged("the state file does not have the running runner of a previous wrapper").await;
+    second.logged("a runner of a previous wrapper is running, but the state file does not contain it").await;
     let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.pid, Some(runner));
     second.client().await.forceful().await;

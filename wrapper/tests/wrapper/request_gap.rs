@@ -80,7 +80,7 @@ async fn shows(client: &WrapperClient<Channel>, open: u32) -> Status {
         let status = status(client).await;
         let drain = status.drain.clone().unwrap_or_default();
         let reason = status.health.as_ref().and_then(|health| health.reasons.first()).cloned();
-        let text = format!("the runner is draining: waiting for a gap between job requests, {open} open");
+        let text = format!("the runner is draining: waiting until no job request is open ({open} open)");
         let waits = drain.open_requests == Some(open) && reason == Some(text);
         if waits { Ok(status) } else { Err(status) }
     })
@@ -103,14 +103,14 @@ async fn sigquit_is_sent_when_no_request_is_open() {
     let waiting = waits(&client, 1).await;
     assert_eq!(waiting.state(), State::Draining);
     let text = String::from_utf8(operator(&wrapper, &["status"]).stdout).unwrap();
-    assert!(text.contains("waiting for a gap between job requests, 1 open"), "{text}");
+    assert!(text.contains("waiting until no job request is open (1 open)"), "{text}");
     assert_eq!(wrapper.record(), "ready");
     runner.has_open(0);
     let drain = ended(&client).await;
     assert_eq!((drain.outcome(), drain.open_requests), (DrainOutcome::Clean, Some(0)));
     assert_eq!(wrapper.record(), "ready QUIT");
     let log = wrapper.read("log");
-    assert!(log.contains("SIGQUIT waits for a gap between job requests"), "{log}");
+    assert!(log.contains("delaying SIGQUIT until no job request is open"), "{log}");
 }
 
 /// The next turn of a section comes at any time in the next 10 s, and the wrapper waits for it for 6 s if a worker is free.

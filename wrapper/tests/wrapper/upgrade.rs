@@ -281,8 +281,10 @@ async fn broken_binary_keeps_the_old_program() {
         wrapper.signal(Signal::USR1);
         eventually("the error", async || {
             let log = wrapper.read("log");
-            let last = log.lines().rfind(|line| line.contains("\"not upgraded\""));
-            let is_logged = log.matches("\"not upgraded\"").count() == number + 1;
+            let last =
+                log.lines().rfind(|line| line.contains("\"upgrade failed; the old binary keeps running\""));
+            let is_logged =
+                log.matches("\"upgrade failed; the old binary keeps running\"").count() == number + 1;
             if is_logged && last.is_some_and(|line| line.contains(error)) {
                 Ok(())
             } else {

@@ -48,11 +48,11 @@ pub(super) fn connections(
             match stream.peer_cred() {
                 Ok(peer) if peer.uid() == own => {}
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid(), "rejected a client of another user");
+                    tracing::warn!(uid = peer.uid(), "rejected a client that runs as another user");
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "rejected a client whose user cannot be determined");
+                    tracing::warn!(error = %error, "rejected a client: cannot determine its user");
                     continue;
                 }
             }

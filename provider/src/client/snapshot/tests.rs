@@ -7,7 +7,7 @@ fn wait_before_the_signal_is_a_field_of_the_drain() {
         let status = v1::Status { state: v1::State::Draining.into(), drain, ..Default::default() };
         Snapshot::from(status).signal_waits_for().map(str::to_owned)
     };
-    let wait = "waiting for a gap between job requests, 1 open";
+    let wait = "waiting until no job request is open (1 open)";
     assert_eq!(of(wait).as_deref(), Some(wait));
     assert_eq!(of(""), None);
 }

@@ -54,7 +54,8 @@ fn tokens_of_ssh_config_are_a_warning() {
         let warnings: Vec<_> = warnings.into_iter().collect();
         let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert_eq!(warning.path, path_of(path));
-        let words = format!("`{path}`: only ssh_config replaces {tokens}; write {names}.");
+        let words =
+            format!("`{path}`: tokens of ssh_config are not replaced: write {names} instead of {tokens}.");
         assert!(warning.detail().starts_with(&words), "{}", warning.detail());
     }
 }

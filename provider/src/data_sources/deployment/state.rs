@@ -41,9 +41,8 @@ object! {
             "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
         pub(super) allow_missing: Value<bool> = boolean => format!(
             "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
-             destroyed. Default `{ALLOW_MISSING}`. Set `true` only while you expect the warning: a wrong directory or workspace has no \
-             such output, and the runners of the correct deployment would keep running. A directory or file that does not exist is \
-             always an error."
+             destroyed. Default `{ALLOW_MISSING}`. Set `true` only temporarily: a wrong directory or workspace also has no such output, \
+             and then the runners that you want to retire keep running. A directory or file that does not exist is always an error."
         );
         pub(super) timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
         pub(super) runner_managers: RunnerManagers = computed_as(AttributeType::AttributeMap(computed_managers())) =>

@@ -43,7 +43,7 @@ object! {
     pub(super) struct ManagerStatus {
         reachable: Value<bool> = computed_boolean => "Whether the wrapper responded.";
         state: Value<String> = computed_text =>
-            "State of the runner in the report of the wrapper: `running`, `draining`, `stopped` or `unknown`.";
+            "State of the runner, as reported by the wrapper: `running`, `draining`, `stopped` or `unknown`.";
         level: Value<String> = computed_text => "Health level of the runner.";
         level_max: Value<String> = computed_text => "Maximum level that the wrapper can check.";
         reasons: Value<Vec<String>> = computed_as(List(Box::new(AttributeType::String))) => "Why the next health level is not reached.";
@@ -63,7 +63,7 @@ object! {
     struct DrainStatus {
         id: Value<String> = computed_text => "ID of the drain.";
         mode: Value<String> = computed_text => "`graceful` or `forceful`.";
-        reason: Value<String> = computed_text => "Reason in the request of the drain.";
+        reason: Value<String> = computed_text => "Reason given in the drain request.";
     }
 }
 

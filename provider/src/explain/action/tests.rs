@@ -56,6 +56,7 @@ fn failed_start_errors_match_snapshot() {
     insta::assert_snapshot!(all(vec![
         not_started(failed(HOUR, Requested::No, None, Reason::Unreached { attempts: 7, error: gone() })),
         not_started(problem(seen(RunnerStatus::Running), NotHealthy::TimedOut(level))),
+        not_started(problem(seen(RunnerStatus::InShutdown), NotHealthy::TimedOut(Missing::Running))),
         not_started(problem(None, NotHealthy::TimedOut(Missing::Running))),
         not_started(stopped(Some(Start::Requested))),
         not_started(stopped(Some(Start::NotSupported))),

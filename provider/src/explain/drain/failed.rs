@@ -13,7 +13,7 @@ use crate::{
     explain::{
         code::Code,
         failure::Words,
-        phrases::{append, last_seen, sentences},
+        phrases::{append, append_paragraph, last_seen, sentences},
     },
     fleet::{
         Failure, Requested,
@@ -84,7 +84,7 @@ impl Words for DrainWords<'_> {
             if self.names_others {
                 append(&mut explained.happened, &not_in_variable(identifier));
             }
-            append(&mut explained.next_step, &subject.host_is_gone(identifier));
+            append_paragraph(&mut explained.next_step, &subject.host_is_gone(identifier));
         }
     }
 
@@ -206,13 +206,15 @@ fn not_in_variable(id: &str) -> String {
 fn not_counted(setting: OnUnreachable, requested: Requested, error: &ClientError) -> String {
     let why = match (requested, error.reachability()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
-            "this setting has an effect only before a shutdown is requested. If the host stays unreachable, run the same command again"
+            "this run had already requested the shutdown. If the host stays unreachable, run the same command again: the next run checks \
+             the setting before its request"
         }
         (Requested::No, _) if error.is_response() => "the wrapper responded",
         (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
         (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
         (Requested::No, Reachability::Unknown) => {
-            "the attempt failed before it reached the host, or a jump host or a command made the connection, so the state of the host is unknown"
+            "the state of the host is unknown, because the attempt failed before it reached the host, or because the connection uses a \
+             jump host or a command"
         }
         (Requested::No, Reachability::Absent) => "the host was reachable in at least one of the attempts",
     };

@@ -54,11 +54,13 @@ impl Subject {
         }
     }
 
-    /// What the exit of a runner allows.
+    /// What the exit of a runner allows, as a sentence.
     pub(super) fn consequence(self) -> &'static str {
         match self {
-            Self::Drain => "its instance may be destroyed",
-            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => "its shutdown is complete",
+            Self::Drain => {
+                "The drain is complete, so Terraform continues, and destroys the instance if this is planned."
+            }
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => "The shutdown is complete.",
         }
     }
 
@@ -69,15 +71,15 @@ impl Subject {
             Self::Drain => format!(
                 "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs first, run `grit-wrapper drain --force --wait \
                  --address ADDRESS` on the host (ADDRESS: the value of `wrapper_address`). For longer drains, raise `{timeout}` and \
-                 apply while the configuration contains the runner manager. Without it, the timeout cannot change: repeat the command."
+                 apply before you remove the runner manager from the configuration. After the removal, the timeout cannot change."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate => format!(
-                "Apply again to continue waiting. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
+                "To continue waiting, apply again. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
                  `mode = \"forceful\"` and apply."
             ),
             Self::Action => format!(
-                "Invoke the action again to continue waiting, with more time in `{timeout}`. To abort the remaining jobs, set \
-                 `mode = \"forceful\"`."
+                "To continue waiting, invoke the action again. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
+                 `mode = \"forceful\"` and invoke the action again."
             ),
         }
     }
@@ -85,9 +87,10 @@ impl Subject {
     pub(super) fn healthy_peers(self) -> &'static str {
         match self {
             Self::Drain => {
-                "Make the peers healthy, then run the same command again. If the drain resource is still in the configuration, you can \
-                 also lower `guard.min_healthy` and apply this change first. Otherwise, for example after a replacement, run \
-                 `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same command again."
+                "Make the peers healthy, then run the same command again.\n\nTo drain the runner without healthy peers: if the drain \
+                 resource is still in the configuration, lower `guard.min_healthy` and apply this change first. Otherwise, for example \
+                 after a replacement, run `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same \
+                 command again."
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
@@ -99,8 +102,10 @@ impl Subject {
         match self {
             Self::Drain => phrases::host_is_gone(id),
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
-                "Only if no runner is running on the host (the host no longer exists, or its runner has never started): remove the \
-                 manager from `runner_managers`, or run once with the variable that treats its runner as terminated:{}",
+                "Only if the host no longer exists, or its runner has never started: remove the runner manager from `runner_managers`, \
+                 or apply once with {}, as in the line below. The provider then treats the runner as terminated. If the runner is still \
+                 running, its jobs are lost.{}",
+                assumed::VARIABLE,
                 phrases::assume_terminated_line(id)
             ),
         }

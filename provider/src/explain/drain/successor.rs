@@ -9,11 +9,12 @@ use crate::{explain::code::Code, run::assumed};
 pub(crate) fn superseded(manager: &str, instance: &str) -> Problem {
     Problem::new(
         Code::Refused,
-        format!("Runner manager {manager} was not drained"),
+        format!("Drain of {manager} was skipped"),
         format!(
-            "This drain resource was replaced in this apply, but its instance {instance:?} was not. The runner was not drained."
+            "This apply replaced the drain resource of instance {instance:?}, but not the instance. Therefore, the runner was not drained \
+             and keeps running."
         ),
-        "Use an `instance_id` that is known at plan time and changes only with the instance.",
+        "To prevent this warning, use an `instance_id` that is known at plan time and changes only with the instance.",
     )
 }
 
@@ -24,12 +25,12 @@ pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Problem {
         format!("Runner manager {manager} was not drained"),
         format!(
             "This apply replaced this drain resource by another one with the same `instance_id` {instance:?} and a different address. If \
-             the instance was replaced as well, Terraform would now destroy it without a drain. Therefore this destroy fails, and the \
-             old instance is kept."
+             the instance was also replaced, Terraform would now destroy the old instance without a drain. Therefore, this destroy \
+             fails, and the old instance is kept."
         ),
         "If only the address changed: remove the drain resource from the state with `terraform state rm` (this does not drain the \
-         runner), and apply again. If the instance was replaced: first set an `instance_id` that is different for each instance, and \
-         drain the old runner with `grit-wrapper drain --wait` on its host.",
+         runner), and apply again.\n\nIf the instance was replaced: drain the old runner with `grit-wrapper drain --wait` on its host, \
+         and set an `instance_id` that is different for each instance.",
     )
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, othe
         format!("Runner manager {manager} was not drained"),
         format!(
             "The address {address} of instance {instance:?} now belongs to instance {other:?}, whose drain resource was created in this \
-             apply. A shutdown request to this address would drain the runner of instance {other:?}, so none was sent."
+             apply. A shutdown request to this address would drain the runner of instance {other:?}, so no request was sent."
         ),
         format!(
             "If instance {instance:?} still exists, first drain its runner with `grit-wrapper drain --wait` on its host. Then run \

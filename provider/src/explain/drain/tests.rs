@@ -117,7 +117,7 @@ fn lost_result_or_open_request_is_not_clean() {
     for (open, requests) in [(Some(1), "1 job request was"), (Some(3), "3 job requests were")] {
         let lost = warning(v1::DrainOutcome::OpenRequests, open).unwrap();
         let wanted =
-            format!("{requests} open when the runner received SIGQUIT: a job that GitLab has assigned");
+            format!("{requests} open when the runner received SIGQUIT. If GitLab had assigned a job");
         assert!(lost.contains(&wanted), "{lost}");
     }
 }

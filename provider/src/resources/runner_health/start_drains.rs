@@ -190,14 +190,14 @@ impl RunnerHealth {
     ) -> Result<(), Left> {
         let (Candidate { id, early, manager, client }, run) = (drain, &self.context.run);
         if kept.contains(&early.manager) || run.successor(&early.instance, &early.manager).is_some() {
-            return Err(Left::To("another drain resource of this run has its instance or its address"));
+            return Err(Left::To("another drain resource of this run has the same instance or address"));
         }
         if run.assumed().contains([early.instance.as_str(), id.as_str()]) {
             return Err(Left::To("the instance is assumed terminated"));
         }
         // Upstream's wrapper accepts a callback only with the first request.
         if early.has_callback && !is_grit_wrapper(&client.until(deadline)).await {
-            return Err(Left::To("its callback must be in the first request"));
+            return Err(Left::To("upstream's wrapper accepts its callback only in the first request"));
         }
         let row = Row::of_manager(Event::Drained, id, Identities::of(early.manager.clone()));
         let row = Row { instance: Some(early.instance.clone()), ..row };
@@ -249,7 +249,7 @@ impl Left {
         };
         tracing::warn!(
             manager,
-            "the health check did not request the drain; the destroy of the drain resource requests it: {why}"
+            "the health check did not start the drain: {why}. The drain starts when its drain resource is destroyed"
         );
     }
 }

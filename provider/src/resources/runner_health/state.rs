@@ -64,10 +64,10 @@ object! {
         ), check_whole(1..=1_000_000);
         #[serde(default)]
         pub(super) allow_shared_worker_group: Value<bool> = boolean => format!(
-            "Accept runner managers that share a worker group: the autoscaling group of a manager's workers (`plugin_config` of \
-             `[runners.autoscaler]`). Default `{ALLOW_SHARED_WORKER_GROUP}`: the health check refuses one group for two managers of its \
-             map, and warns about one group for managers of different health checks. A runner manager removes workers that it did not \
-             create, and aborts their jobs. Replace the group together with its manager."
+            "Allow runner managers that use the same autoscaling group for their workers (`plugin_config` of `[runners.autoscaler]`). Such \
+             runner managers remove the workers of each other, and abort their jobs: replace the group together with its runner manager. \
+             Default `{ALLOW_SHARED_WORKER_GROUP}`: a shared group is an error within this health check, and a warning between health \
+             checks."
         );
         pub(super) stable_for: Value<String> = text => format!(
             "Time for which each runner manager must stay healthy without interruption; shorter than both `timeouts`. Default `{}`.",
@@ -82,12 +82,12 @@ object! {
         );
         #[serde(default)]
         pub(super) start_drains: Value<bool> = boolean => format!(
-            "When all runner managers of the map are healthy, start the drains of all runner managers that leave the map, if the same \
-             plan destroys their drain resources. Default `{START_DRAINS}`: each drain starts with the destroy of its drain \
-             resource, and Terraform runs at most {PARALLELISM} operations at a time (`-parallelism`). The section \"Starting all drains \
-             at once\" lists the conditions."
+            "`true`: when all runner managers are healthy, start all drains of this plan at once: the drains of runner managers that are \
+             removed from the map, if the same plan destroys their drain resources. `{START_DRAINS}` (default): each drain starts with the \
+             destroy of its drain resource, and Terraform runs at most {PARALLELISM} operations at a time (`-parallelism`). The section \
+             \"Starting all drains at once\" lists the conditions."
         );
-        pub(super) retry: Value<RetryArgs> = object(RetryArgs::attributes("until the timeout")) =>
+        pub(super) retry: Value<RetryArgs> = object(RetryArgs::attributes("no limit (retries end at the timeout)")) =>
             "Retries of failed connections. A host can refuse connections for minutes while it boots.", check_object;
         pub(super) triggers: Value<BTreeMap<String, Value<String>>> = text_map =>
             "Arbitrary values. A change of any value repeats the health check.";
@@ -110,8 +110,8 @@ object! {
 pub(super) fn schema() -> Schema {
     object_schema(
         0,
-        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Only then does Terraform create \
-         the resources that depend on this resource, and destroy the resources that this resource depended on.",
+        "Waits at create and at every update until all runner managers of a map are healthy at `level`. Only then does Terraform \
+         continue: it creates the resources that depend on this resource, and destroys the old drain resources and instances.",
         HealthState::attributes(),
     )
 }

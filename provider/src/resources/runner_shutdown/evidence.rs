@@ -30,12 +30,13 @@ object! {
              `no_runner`.";
         pub(super) drain_id: Value<String> = computed_text => "Identifier of the drain on the host.";
         pub(super) receipt: Value<String> = computed_text => format!(
-            "Jobs of the runner manager in GitLab after its runner has exited: `{}`, or the number of jobs that GitLab still lists as \
-             running. Null without a receipt.",
+            "Running jobs of the runner manager that GitLab lists after the exit of the runner: `{}`, or their number. Null if the provider \
+             did not read this list.",
             receipt::EMPTY
         );
         pub(super) wrapper: Value<String> = computed_text => format!(
-            "`grit-wrapper` with its version, or `upstream`; with a `tcp://` address followed by `({UNVERIFIED_PEER})`."
+            "`grit-wrapper` with its version, or `upstream`. For a `tcp://` address, the text ends with `({UNVERIFIED_PEER})`: another \
+             program on the host could respond at this address."
         );
         pub(super) verified_at: Value<String> = computed_text => "Time at which the exit was verified (RFC 3339, UTC).";
     }

@@ -109,8 +109,8 @@ pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Shuts down the runners of another deployment version when this resource is created, and waits until they have exited. An update \
-         shuts down only runners that have not exited, and those of new or changed managers; after a change of `triggers`, all runners. \
-         Destroy has no effect.",
+         shuts down the runners of new and changed runner managers, and runners that have not exited. A change of `triggers` shuts down \
+         all runners. Destroy has no effect.",
         ShutdownState::attributes(),
     )
 }

@@ -86,7 +86,10 @@ pub fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
         let (tokens, placeholders): (Vec<_>, Vec<_>) = tokens.copied().unzip();
         if !tokens.is_empty() {
             let (tokens, placeholders) = (tokens.join(", "), placeholders.join(", "));
-            found.push((index, format!("only ssh_config replaces {tokens}; write {placeholders}")));
+            found.push((
+                index,
+                format!("tokens of ssh_config are not replaced: write {placeholders} instead of {tokens}"),
+            ));
         }
     }
     found
@@ -103,8 +106,9 @@ pub(crate) fn expand(
             Some(index) => Attribute::SshElement(method.name(), index),
             None => Attribute::Ssh(method.name()),
         };
-        let cause = Cause::Option(InvalidOption { attribute, problem: error.to_string() });
-        TransportError::at(Phase::Setup, target.route(method), cause)
+        let placeholder = error.placeholder();
+        let option = InvalidOption { placeholder, ..InvalidOption::new(attribute, error.to_string()) };
+        TransportError::at(Phase::Setup, target.route(method), Cause::Option(option))
     })
 }
 
@@ -139,6 +143,14 @@ impl TemplateError {
     pub(crate) fn argument(&self) -> Option<usize> {
         match self {
             Self::UnknownName { argument, .. } | Self::Unclosed { argument } => Some(*argument),
+            _ => None,
+        }
+    }
+
+    /// The placeholder whose value is missing or refused.
+    fn placeholder(&self) -> Option<&'static str> {
+        match self {
+            Self::NoValue { name, .. } | Self::Refused { name, .. } => Some(name),
             _ => None,
         }
     }
@@ -237,7 +249,8 @@ mod tests {
 
     #[test]
     fn tokens_of_ssh_config_are_found() {
-        let (host, port) = ("only ssh_config replaces %h; write {{host}}", "{{port}}");
+        let (host, port) =
+            ("tokens of ssh_config are not replaced: write {{host}} instead of %h", "{{port}}");
         for (arguments, found) in [
             (&["ssh", "-W", "%h:%p", "bastion"][..], vec![(2, port)]),
             (&["ssh", "-W", "[%h]:%p", "bastion"], vec![(2, port)]),

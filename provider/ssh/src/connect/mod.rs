@@ -249,7 +249,7 @@ impl Connector {
             return gather();
         }
         tokio::task::spawn_blocking(gather).await.unwrap_or_else(|error| {
-            Err(InvalidOption { attribute: Attribute::Ssh("known_hosts_path"), problem: error.to_string() })
+            Err(InvalidOption::new(Attribute::Ssh("known_hosts_path"), error.to_string()))
         })
     }
 }

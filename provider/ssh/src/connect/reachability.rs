@@ -159,7 +159,7 @@ mod tests {
             Cause::AuthRefused { offered: vec![], not_offered: 0, certificates: vec![], remaining: vec![] };
         assert_eq!(direct(Phase::Auth, refused), Reachability::Refused);
         assert_eq!(direct(Phase::HostKey, changed_key()), Reachability::Refused);
-        let option = InvalidOption { attribute: Attribute::Ssh("host_keys"), problem: "wrong".to_owned() };
+        let option = InvalidOption::new(Attribute::Ssh("host_keys"), "wrong".to_owned());
         assert_eq!(direct(Phase::Setup, Cause::Option(option)), Reachability::Unknown);
         assert_eq!(
             direct(Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::ZERO }),

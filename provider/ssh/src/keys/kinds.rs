@@ -72,9 +72,7 @@ static PATH: Kind = Kind {
 static EMPTY: Kind = Kind { name: "no text", problem: Some("it is empty"), ..KEY };
 static OTHER: Kind = Kind {
     name: "unknown format",
-    problem: Some(
-        "its format is not supported; the text of a private key begins with -----BEGIN …-----, or is a PuTTY key",
-    ),
+    problem: Some("expected a text that begins with -----BEGIN …-----, or a PuTTY key"),
     ..KEY
 };
 

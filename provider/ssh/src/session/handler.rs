@@ -127,7 +127,7 @@ pub(super) enum HandlerError {
     #[error(transparent)]
     HostKey(Box<HostKeyRefusal>),
     /// The number of channels.
-    #[error("the server opens channels")]
+    #[error("the server opened channels that were not requested")]
     ServerOpensChannels(usize),
 }
 

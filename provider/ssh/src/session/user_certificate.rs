@@ -42,7 +42,7 @@ fn problems(certificate: &Certificate, username: &str, now: u64) -> Vec<String> 
         problems.push("has no principals".to_owned());
     } else if !principals.iter().any(|name| name == username) {
         problems.push(format!(
-            "has the principals {principals:?} without {username:?}, so the server must map them to this user \
+            "does not have the principal {username:?}, but {principals:?}: the server must accept one of these for this user \
              (`AuthorizedPrincipalsFile`)"
         ));
     }

@@ -100,7 +100,7 @@ impl FromStr for Pin {
         }
         let after_host = text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
         HostKey::parse(text).or_else(|| HostKey::parse(after_host)).map(Self::Key).ok_or_else(|| {
-            "expected a public key (\"ssh-ed25519 AAAA…\", the content of a .pub file, which file() reads) or a fingerprint (\"SHA256:…\")".to_owned()
+            "expected a public key (\"ssh-ed25519 AAAA…\") or a fingerprint (\"SHA256:…\"); read a .pub file with file()".to_owned()
         })
     }
 }

@@ -82,20 +82,19 @@ impl HostTrust {
         }
         for (index, text) in sources.host_ca.iter().enumerate() {
             let attribute = Attribute::SshElement("host_ca", index);
-            let key =
-                authority(text).map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
+            let key = authority(text).map_err(|problem| InvalidOption::new(attribute.clone(), problem))?;
             trust.authorities.push(KnownKey { pin: Pin::Key(key), source: KeyOrigin::Attribute(attribute) });
         }
         if let Some(text) = &sources.known_hosts {
             let of = if sources.known_hosts_variable { Attribute::Variable } else { Attribute::Ssh };
             let attribute = of("known_hosts");
-            let invalid = |problem| InvalidOption { attribute: attribute.clone(), problem };
+            let invalid = |problem| InvalidOption::new(attribute.clone(), problem);
             trust.lines(&attribute.to_string(), text.as_bytes(), host).map_err(invalid)?;
         }
         for path in &sources.known_hosts_files {
-            let invalid = |problem| InvalidOption {
-                attribute: Attribute::Ssh("known_hosts_path"),
-                problem: format!("{}, {problem}", user_files::shown(path)),
+            let invalid = |problem: String| {
+                let problem = format!("{}, {problem}", user_files::shown(path));
+                InvalidOption::new(Attribute::Ssh("known_hosts_path"), problem)
             };
             trust.file(path, host).map_err(invalid)?;
         }
@@ -199,7 +198,7 @@ impl HostTrust {
     }
 
     fn pins(&mut self, attribute: &Attribute, text: &str) -> Result<(), InvalidOption> {
-        let pins = pins(text).map_err(|problem| InvalidOption { attribute: attribute.clone(), problem })?;
+        let pins = pins(text).map_err(|problem| InvalidOption::new(attribute.clone(), problem))?;
         let known = |pin| KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) };
         self.searched.push(format!("{attribute} (host keys: {})", pins.len()));
         self.known.extend(pins.into_iter().map(known));

@@ -6,7 +6,7 @@ use crate::attribute::Attribute;
 
 /// Why a host key was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the host key is {verdict}")]
+#[error("{verdict}")]
 pub struct HostKeyRefusal {
     pub verdict: HostKeyVerdict,
     /// The type of the host's key, such as `ssh-ed25519`.
@@ -27,19 +27,19 @@ pub struct HostKeyRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostKeyVerdict {
     /// No source has a key for this host.
-    #[error("unknown")]
+    #[error("the host key is unknown")]
     Unknown,
     /// The sources have only other keys for this host.
-    #[error("different from the expected key")]
+    #[error("the host key is not the expected key")]
     Changed,
     /// A `@revoked` line has this key.
-    #[error("revoked")]
+    #[error("the host key is revoked")]
     Revoked,
     /// A `@revoked` line has the key of the authority that signed the host certificate.
-    #[error("in a host certificate of a revoked authority")]
+    #[error("the authority of the host certificate is revoked")]
     RevokedAuthority,
     /// A host certificate that has expired, is for another host, or is not signed by a trusted authority.
-    #[error("in a host certificate that is not accepted")]
+    #[error("the host certificate is not accepted")]
     BadCertificate,
 }
 

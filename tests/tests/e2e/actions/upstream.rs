@@ -45,7 +45,7 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
     assert!(nothing.stdout.contains("m1: no drain is in progress"), "{}", nothing.stdout);
 
     let started = invoke("grit_drain.start").succeeded();
-    let end = "does not wait for its end (over TCP, peer not verified by the kernel)";
+    let end = "does not wait for its end (over TCP, not verified)";
     assert!(
         started.stdout.contains("m1: the shutdown is in progress") && started.stdout.contains(end),
         "{}",
@@ -68,7 +68,7 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
     assert_eq!((upstream.status(), upstream.requests()), (RunnerStatus::Stopped.into(), 1));
 
     let again = invoke("grit_drain.finish").succeeded();
-    let exited = "m1: the runner had already exited (over TCP, peer not verified by the kernel)";
+    let exited = "m1: the runner had already exited (over TCP, not verified)";
     assert!(again.stdout.contains(exited), "{}", again.stdout);
     let refused = invoke("grit_start.m1").failed();
     assert!(refused.errors()[0].1.contains("cannot start a runner"), "{:?}", refused.errors());

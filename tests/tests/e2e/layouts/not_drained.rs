@@ -209,7 +209,7 @@ fn plan_after_targeted_instance_warns_with_fixed_keys() {
         let is_warned = warnings.iter().any(|(summary, detail)| {
             *summary == "Runner managers are not healthy"
                 && detail.contains(&format!("{old} is `unreachable`"))
-                && detail.contains("the instance was destroyed without a drain")
+                && detail.contains("its runner was not drained: check the jobs of this runner in GitLab")
         });
         assert_eq!(is_warned, warns, "{warnings:#?}");
 

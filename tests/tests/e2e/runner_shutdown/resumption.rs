@@ -40,7 +40,7 @@ fn unreachable_host_fails_create_after_other_hosts_end() {
         "Runner manager \"m2\"",
         "2 of 3 runner managers have terminated: m1, m3.",
         &format!("\n    GRIT_ASSUME_TERMINATED={id} terraform apply\n"),
-        "remove the manager from `runner_managers`",
+        "remove the runner manager from `runner_managers`",
         "Code: connect_failed",
     ] {
         assert!(detail.contains(part), "{part}: {detail}");

@@ -161,7 +161,7 @@ impl Drop for Blocked {
 
 fn not_upgraded(error: UpgradeError) {
     let error = format!("{:#}", anyhow::Error::new(error));
-    error!({ key::ERROR } = error, { key::SIGNAL } = UPGRADE, "not upgraded");
+    error!({ key::ERROR } = error, { key::SIGNAL } = UPGRADE, "upgrade failed; the old binary keeps running");
 }
 
 /// The signals received so far.

@@ -37,7 +37,7 @@ pub(crate) struct Upgrade {
 /// Why the new binary was not executed. The old one goes on.
 #[derive(Debug, Error)]
 #[error(
-    "cannot execute {program:?}, so the old binary keeps running. Check that it is the complete binary for this host, and repeat the upgrade"
+    "cannot execute {program:?} (check that this file is a complete binary for this host, and repeat the upgrade)"
 )]
 pub(crate) struct UpgradeError {
     program: PathBuf,

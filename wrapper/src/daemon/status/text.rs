@@ -27,7 +27,7 @@ pub(crate) fn line(status: &Status) -> String {
         line += &format!(", health level {}", names::short(health.level().as_str_name()));
     }
     if let Some(Drain { signalled: false, open_requests: Some(open), .. }) = status.drain {
-        line += &format!(", waiting for a gap between job requests ({open} open)");
+        line += &format!(", waiting until no job request is open ({open} open)");
     }
     if let Some(jobs) = health.jobs {
         line += &format!(", {jobs} {}", if jobs == 1 { "job" } else { "jobs" });

@@ -41,8 +41,8 @@ impl Saved {
         warn!(
             { key::PID } = process.pid,
             { key::PATH } = %state_file.display(),
-            "the state file does not have the running runner of a previous wrapper: the file was removed, or could not be written; \
-             if this runner was draining, repeat the drain request"
+            "a runner of a previous wrapper is running, but the state file does not contain it: the file was removed, or could not be \
+             written. If this runner was draining, repeat the drain request"
         );
         let child = ChildInfo { process, started: Moment::now() - process::age(process.pid) };
         let supervision =

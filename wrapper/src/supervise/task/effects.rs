@@ -78,7 +78,7 @@ impl Task {
                     warn!(
                         { key::PID } = pid,
                         { key::OPEN_REQUESTS } = open,
-                        "the runner cancels its open job requests; a job that GitLab has assigned to such a request is lost"
+                        "the runner cancels its open job requests; jobs that GitLab has assigned to these requests are lost"
                     );
                 }
                 Some(Event::SignalSent(signal))

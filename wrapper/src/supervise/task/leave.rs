@@ -61,7 +61,7 @@ impl Task {
         match drain {
             Some(drain) => info!(
                 { key::ID } = %drain.id,
-                "exiting after a drain that a client requested; the next wrapper starts no runner"
+                "exiting after a drain that a client requested; the next wrapper does not start the runner"
             ),
             None if count == 0 => return std::mem::take(&mut self.recorder).finish(),
             None => {}

@@ -109,7 +109,7 @@ fn runner(page: &mut MetricsText, supervision: &Supervision, health: &v1::Health
         page.sample("grit_wrapper_runner_health_level_max", &[], number(level_max));
     }
     if let Some(polled) = last_poll {
-        let help = "Time of the last probe that found a job request accepted by GitLab.";
+        let help = "Time of the last probe that detected an accepted job request.";
         page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, status::time(polled));
     }
     if let Some(child) = supervision.state.child() {
