@@ -26,7 +26,7 @@ use crate::{
     client::{ClientError, Snapshot},
     duration::human,
     fleet::drain::{FORCE_LIMIT, Mode, NoCallback, OnTimeout, OnUnreachable},
-    run::assumed,
+    run::assumed::{self, Repeated},
 };
 
 /// Explains why the drain resource `id` cannot send a request: its attribute `attribute` has a `problem`. `key` identifies it in the
@@ -41,9 +41,9 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
         ),
         format!(
             "Correct `{attribute}` in the configuration, apply this change, then destroy. If the configuration no longer contains the \
-             resource or its key, first restore it. Only if the host no longer exists, run the failed command (`apply` or `destroy`) \
-             once with this variable:{}",
-            assume_terminated_line(key)
+             resource or its key, first restore it. Only if the host no longer exists, run the failed command once with the variable \
+             in the line below. Replace COMMAND with `apply` or `destroy`, whichever failed.{}",
+            assume_terminated_line(key, Repeated::Failed)
         ),
     )
 }

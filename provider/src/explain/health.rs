@@ -17,7 +17,7 @@ use crate::{
         Failure, Reason, Requested,
         health::{Missing, NotHealthy},
     },
-    run::assumed,
+    run::assumed::{self, Repeated},
 };
 
 /// What the texts of a health check that failed depend on.
@@ -136,7 +136,7 @@ fn never_started(id: &str) -> String {
          manager from the configuration (for a rollback, restore the old version).\n3. Apply once with {}, as in the line below. In CI, \
          set the variable for one pipeline only.{}",
         assumed::VARIABLE,
-        assume_terminated_line(id)
+        assume_terminated_line(id, Repeated::Apply)
     )
 }
 

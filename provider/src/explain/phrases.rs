@@ -7,7 +7,7 @@ use grit_ssh::{Route, TransportError};
 use crate::{
     client::{RunnerStatus, Snapshot},
     duration::human,
-    run::assumed,
+    run::assumed::{self, Repeated},
 };
 
 /// The SSH server, as `h:22`, or `h:22 (jump host 1 in `ssh.proxy_jump`)`.
@@ -60,17 +60,17 @@ pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform ap
 /// instance or of the drain resource.
 pub(super) fn host_is_gone(id: &str) -> String {
     format!(
-        "Only if the host no longer exists, or its runner has never started: run the failed command (`apply` or `destroy`) once with {}, \
-         as in the line below. The provider then treats the runner as terminated. If the runner is still running, its jobs are lost. In \
+        "Only if the host no longer exists, or its runner has never started: run the failed command once with {}, as in the line below. \
+         Replace COMMAND with `apply` or `destroy`, whichever failed. The provider then treats the runner as terminated. If the runner is still running, its jobs are lost. In \
          CI, set the variable for one pipeline only.{}",
         assumed::VARIABLE,
-        assume_terminated_line(id)
+        assume_terminated_line(id, Repeated::Failed)
     )
 }
 
 /// The command that treats one instance as terminated, as a paragraph.
-pub(super) fn assume_terminated_line(id: &str) -> String {
-    own_line(&assumed::command(id))
+pub(super) fn assume_terminated_line(id: &str, repeated: Repeated) -> String {
+    own_line(&assumed::command(id, repeated))
 }
 
 /// Text that the user copies, as a separate paragraph. Terraform breaks long lines, unless they begin with a space.

@@ -33,14 +33,27 @@ fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) ->
     identifiers.into_iter().map(str::trim).any(|id| !id.is_empty() && names(id))
 }
 
+/// The Terraform command that the user repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    Apply,
+    /// `apply` or `destroy`: the provider cannot tell. The user replaces the word, because an apply after a failed destroy creates again what
+    /// the destroy has removed.
+    Failed,
+}
+
 /// The command for the user that treats one instance as terminated. Its value is a list that names this instance.
-pub(crate) fn command(identifier: &str) -> String {
+pub(crate) fn command(identifier: &str, repeated: Repeated) -> String {
+    let word = match repeated {
+        Repeated::Apply => "apply",
+        Repeated::Failed => "COMMAND",
+    };
     let identifier = identifier.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-".contains(c);
     if identifier.chars().all(plain) {
-        format!("{VARIABLE}={identifier} terraform apply")
+        format!("{VARIABLE}={identifier} terraform {word}")
     } else {
-        format!("{VARIABLE}='{}' terraform apply", identifier.replace('\'', r"'\''"))
+        format!("{VARIABLE}='{}' terraform {word}", identifier.replace('\'', r"'\''"))
     }
 }
 
@@ -64,7 +77,8 @@ mod tests {
     #[test]
     fn assume_terminated_command_matches_every_id() {
         for id in ["i-1", "i-1\n", " i-1", "a,b", " a,b\n", "it's"] {
-            let command = command(id).replace("terraform apply", "printenv -0 GRIT_ASSUME_TERMINATED");
+            let command =
+                command(id, Repeated::Apply).replace("terraform apply", "printenv -0 GRIT_ASSUME_TERMINATED");
             let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
             let value = String::from_utf8(output.stdout).unwrap();
             let value = value.strip_suffix('\0').unwrap();
@@ -74,6 +88,7 @@ mod tests {
 
     #[test]
     fn assume_terminated_command_is_shell_quoted() {
+        let command = |id| command(id, Repeated::Apply);
         assert_eq!(command("i-0a1"), "GRIT_ASSUME_TERMINATED=i-0a1 terraform apply");
         assert_eq!(command("projects/p/vm 1"), "GRIT_ASSUME_TERMINATED='projects/p/vm 1' terraform apply");
         assert_eq!(command("i-1\n"), "GRIT_ASSUME_TERMINATED=i-1 terraform apply");

@@ -133,7 +133,7 @@ fn a_bad_address_of_the_apply(bad: &str, summary: &str, saved_plan: bool) {
     let errors = destroyed.errors();
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert_eq!(errors[0].0, "Drain resource has an invalid runner manager");
-    let command = format!("GRIT_ASSUME_TERMINATED={} terraform apply", second.id);
+    let command = format!("GRIT_ASSUME_TERMINATED={} terraform COMMAND", second.id);
     for part in ["runner_manager.address", &command, "Code: invalid_config"] {
         assert!(errors[0].1.contains(part), "{part}: {}", errors[0].1);
     }

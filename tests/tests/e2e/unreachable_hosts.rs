@@ -16,12 +16,12 @@ use serde_json::json;
 
 const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
 
-/// The value in a command of an error, `GRIT_ASSUME_TERMINATED=… terraform apply`.
+/// The value in a command of an error: `GRIT_ASSUME_TERMINATED=… terraform apply`, or `… terraform COMMAND`.
 #[track_caller]
 fn value_of_printed_command(text: &str) -> String {
     let (_, rest) =
         text.split_once(&format!("\n    {VARIABLE}=")).unwrap_or_else(|| panic!("no command: {text}"));
-    let (value, _) = rest.split_once(" terraform apply\n").unwrap_or_else(|| panic!("no command: {text}"));
+    let (value, _) = rest.split_once(" terraform ").unwrap_or_else(|| panic!("no command: {text}"));
     value.to_owned()
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     explain::phrases::{self, SAME_COMMAND},
     fleet::drain::OnUnreachable,
-    run::assumed,
+    run::assumed::{self, Repeated},
 };
 
 /// The operation that drains.
@@ -106,7 +106,7 @@ impl Subject {
                  or apply once with {}, as in the line below. The provider then treats the runner as terminated. If the runner is still \
                  running, its jobs are lost.{}",
                 assumed::VARIABLE,
-                phrases::assume_terminated_line(id)
+                phrases::assume_terminated_line(id, Repeated::Apply)
             ),
         }
     }
