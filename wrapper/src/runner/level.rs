@@ -66,8 +66,9 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
             } else {
                 (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
             };
-            let suspended = known.suspended.then_some(SUSPENDED);
-            let problems = problem.into_iter().chain(suspended).chain(aborts_jobs.then_some(ABORTS_JOBS));
+            // Whether it blocks or ignores the signal is unknown before SIGCONT.
+            let problem = if known.suspended { Some(SUSPENDED) } else { problem };
+            let problems = problem.into_iter().chain(aborts_jobs.then_some(ABORTS_JOBS));
             return (Level::None, [reason].into_iter().chain(problems.map(str::to_owned)).collect());
         }
     };
