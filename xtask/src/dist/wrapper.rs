@@ -102,13 +102,14 @@ pub(super) fn tar(release: &Release) -> anyhow::Result<PathBuf> {
 
 /// Writes the manual pages and completions to the work directory. The released program does not contain the code that generates them.
 pub(super) fn write_documents(release: &Release, build: bool) -> anyhow::Result<()> {
-    if build {
-        execute(&mut cargo(&["build", "--locked", "--package", WRAPPER, "--example", "documents"]))?;
-    }
     let program = programs("debug").join("examples/documents");
-    execute(Command::new(program).arg(release.work.join("documents")).arg(&release.version)).context(
-        "write manual pages and completions (`cargo build --workspace --all-targets` builds the program)",
-    )
+    if build || !program.exists() {
+        // With the features of the programs beside it, which cargo then does not compile again.
+        let packages: &[&str] = if build { &["--package", WRAPPER] } else { &["--workspace"] };
+        execute(cargo(&["build", "--locked"]).args(packages).args(["--example", "documents"]))?;
+    }
+    execute(Command::new(program).arg(release.work.join("documents")).arg(&release.version))
+        .context("write manual pages and completions")
 }
 
 /// The files in `man` or `completions`: names and texts.
