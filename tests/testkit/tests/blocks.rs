@@ -110,7 +110,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         "docs/guides/drain-hangs.md",
         &[
             ("TF_LOG_PROVIDER=INFO", Test(DRAIN_HANGS)),
-            ("grep 'waiting for'", Test(DRAIN_HANGS)),
+            ("grep 'waiting '", Test(DRAIN_HANGS)),
             ("… waiting for the runner", Output),
             ("grit-wrapper status", Test(DRAIN_HANGS)),
             ("ssh -N", Test(DRAIN_HANGS)),
