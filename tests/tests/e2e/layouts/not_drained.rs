@@ -219,7 +219,7 @@ fn plan_after_targeted_instance_warns_with_fixed_keys() {
         assert_eq!(errors.len(), 1, "{errors:#?}");
         assert!(errors[0].1.ends_with("Code: connect_failed"), "{errors:#?}");
         let (_, command) = errors[0].1.split_once("\n    GRIT_ASSUME_TERMINATED=").unwrap();
-        let (gone, _) = command.split_once(" terraform apply\n").unwrap();
+        let (gone, _) = command.split_once(" terraform COMMAND\n").unwrap();
         rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", gone);
         rollout.workspace.apply().unwrap().succeeded();
         assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
