@@ -39,7 +39,7 @@ pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, V
     );
     reasons.extend(supervision.save_error.as_ref().map(|error| {
         format!(
-            "the state file cannot be written: {error}; if this wrapper is killed, the latest start or drain is lost"
+            "the state file cannot be written: {error}; if this wrapper is killed, the latest drain is lost"
         )
     }));
     (level, reasons)

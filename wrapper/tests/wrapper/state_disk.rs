@@ -1,6 +1,13 @@
 //! The file system of the state file is full or read-only, and then the wrapper is killed.
 
-use std::{fs, io::Write, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use grit_proto::{
     runner_wrapper,
@@ -41,10 +48,9 @@ fn supervise(start: Start) -> Wrapper {
     start.flags(&["--start-grace=0s", &state]).child(&["--ignore-quit"])
 }
 
-/// The directory with the state file, as the runner sees it.
+/// The directory with the state file, as the wrapper sees it.
 fn disk(wrapper: &Wrapper) -> PathBuf {
-    let runner = runners(wrapper.folder.path())[0];
-    PathBuf::from(format!("/proc/{runner}/root{}/disk", wrapper.folder.path().display()))
+    PathBuf::from(format!("/proc/{}/root{}/disk", wrapper.pid(), wrapper.folder.path().display()))
 }
 
 async fn drain(wrapper: &Wrapper, deadline: Duration) {
@@ -58,29 +64,38 @@ async fn status(wrapper: &Wrapper) -> Status {
     wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner()
 }
 
+/// Fills the file system of the state file with this file.
+fn fill(file: &Path) {
+    let mut file = fs::File::create(file).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+}
+
 /// Kills the wrapper, mounts the file system again with these options, and starts the next wrapper, which sees the same file systems.
 async fn killed_and_again(mut wrapper: Wrapper, options: &str) -> Wrapper {
-    let mounts = format!("--mount=/proc/{}/ns/mnt", runners(wrapper.folder.path())[0]);
+    // The file keeps the mount namespace, also without a runner.
+    let namespace = fs::File::open(format!("/proc/{}/ns/mnt", wrapper.pid())).unwrap();
+    let mounts = format!("--mount=/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
     wrapper.signal(Signal::KILL);
     wrapper.ended().await;
     let disk = wrapper.path("disk");
     let remount = ["nsenter", &mounts, "mount", "-o", &format!("remount,{options}"), disk.to_str().unwrap()];
     assert!(Command::new(remount[0]).args(&remount[1..]).status().unwrap().success());
-    supervise(Start::again(wrapper.into_folder()).through(&remount[..2]))
+    let next = supervise(Start::again(wrapper.into_folder()).through(&remount[..2]));
+    // It has entered the namespace.
+    drop(next.client().await);
+    next
 }
 
 #[tokio::test]
 async fn full_disk_does_not_prevent_drain() {
     let Some(first) = on_own_disk().await else { return };
-    let fill = disk(&first).join("fill");
-    let mut file = fs::File::create(&fill).unwrap();
-    while file.write_all(&[0; 4096]).is_ok() {}
+    let file = disk(&first).join("fill");
+    fill(&file);
     drain(&first, Duration::from_secs(3600)).await;
     let found = status(&first).await;
     let reasons = found.health.unwrap().reasons.join("; ");
     assert!(reasons.contains("the state file cannot be written: No space left"), "{reasons}");
-    drop(file);
-    fs::remove_file(fill).unwrap();
+    fs::remove_file(file).unwrap();
     first.logged("state file is writable again").await;
     let second = killed_and_again(first, "rw").await;
     let found = status(&second).await;
@@ -99,6 +114,26 @@ async fn read_only_disk_does_not_prevent_adoption() {
     second.client().await.becomes(runner_wrapper::Status::Stopped).await;
     assert!(second.record().ends_with("TERM"), "{}", second.record());
     second.logged("cannot write the state file").await;
+}
+
+/// Otherwise the next wrapper would read of the finished drain in the state file, and report `stopped` while the runner runs.
+#[tokio::test]
+async fn start_without_cgroup_fails_while_disk_is_full() {
+    let Some(first) = on_own_disk().await else { return };
+    drain(&first, Duration::from_secs(2)).await;
+    first.client().await.becomes(runner_wrapper::Status::Stopped).await;
+    fill(&disk(&first).join("fill"));
+    first.v1_client().await.start(StartRequest {}).await.unwrap();
+    let failed = status(&first).await;
+    let second = killed_and_again(first, "rw").await;
+    let found = status(&second).await;
+    assert_eq!((found.state(), found.drain.unwrap().id.as_str()), (State::Stopped, "deploy-9"));
+    assert_eq!(runners(second.folder.path()), [0; 0], "it runs, and the next wrapper reports `stopped`");
+    assert_eq!(failed.state(), State::Failed, "{failed:?}");
+    let reason = failed.failure_reason;
+    assert!(reason.contains("the state file cannot be written: No space left"), "{reason}");
+
+    fs::remove_file(disk(&second).join("fill")).unwrap();
     second.v1_client().await.start(StartRequest {}).await.unwrap();
     eventually("the next runner", async || match second.record() {
         record if record.ends_with("TERM ready") => Ok(()),

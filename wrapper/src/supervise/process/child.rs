@@ -152,6 +152,11 @@ impl Child {
         &self.origin
     }
 
+    /// Whether the next wrapper finds it without the state file.
+    pub(crate) fn has_cgroup(&self) -> bool {
+        self.origin.cgroup.is_some()
+    }
+
     /// Lets the child execute its command, and returns when it has done so.
     /// After an error of exec, the child has exited.
     pub(crate) async fn release(&mut self) -> io::Result<()> {
@@ -269,8 +274,8 @@ impl Child {
         Process::exit_of(self.pid(), self.identity.start_ticks)
     }
 
-    /// Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
-    fn kill_and_collect(&mut self) {
+    /// Ends a child that did not become a runner. Does not wait for a process that hangs in the kernel: it is reaped as an orphan later.
+    pub(crate) fn kill_and_collect(&mut self) {
         let _gone = self.kill_group();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ended = poll(&mut fds, Some(&COLLECT_LIMIT));

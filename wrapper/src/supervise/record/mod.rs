@@ -5,7 +5,8 @@
 //! wrapper that exits normally empties the file: an empty file means that no runner is running. It contains the headers of callbacks, so only the
 //! wrapper's user can read it. It is not synced to disk: a reboot ends the runner anyway, and leaves at most an empty file.
 //!
-//! A file that cannot be written prevents nothing: the failure is a health reason and a log line, and the write is repeated.
+//! A file that cannot be written prevents only the start of a runner that the next wrapper would not find by its cgroup. The failure is a health
+//! reason and a log line, and the write is repeated.
 
 mod adoption;
 mod file;

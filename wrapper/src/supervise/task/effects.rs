@@ -113,9 +113,16 @@ impl Task {
         let child = self.child.insert(self.spawner.spawn().await?);
         let info = ChildInfo { process: child.identity(), started: Moment::now() };
         self.note(Event::Forked(info));
-        // The next wrapper must be able to find the child before it becomes a runner.
+        // The next wrapper must be able to find the child before it becomes a runner, in the state file or by its cgroup. Otherwise that wrapper would
+        // start a second runner or, with an older state file, report that the runner has exited.
         self.save();
         if let Some(child) = &mut self.child {
+            if let Some(error) = &self.supervision.save_error
+                && !child.has_cgroup()
+            {
+                child.kill_and_collect();
+                return Err(io::Error::other(format!("the state file cannot be written: {error}")));
+            }
             child.release().await?;
         }
         Ok(info)
