@@ -62,7 +62,7 @@ const EXITED: [(&str, &str, Point, Point); 2] = [
     ("failed", "another end, or start failed", (490.0, 540.0), (295.0, 52.0)),
 ];
 
-const EDGES: [Edge; 19] = [
+const EDGES: [Edge; 20] = [
     edge(
         &["idle"],
         &["boot", "start"],
@@ -140,6 +140,13 @@ const EDGES: [Edge; 19] = [
         &["draining"],
         &[(300.0, 390.0), (300.0, 408.0)],
         NO_LABEL,
+    ),
+    edge(
+        &["draining"],
+        &["tick"],
+        &["awaiting gap"],
+        &[(220.0, 408.0), (220.0, 390.0)],
+        (&["if refused"], (227.0, 403.0), "start"),
     ),
     edge(
         &["holding", "awaiting gap", "draining"],

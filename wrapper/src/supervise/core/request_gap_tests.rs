@@ -104,3 +104,22 @@ fn no_gap_is_awaited_with_a_timeout_of_0() {
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, None);
 }
+
+/// A job that GitLab assigns during the delay would be lost, and the outcome would be `clean`.
+#[test]
+fn refused_sigquit_waits_for_another_gap() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let requests = |open| Event::JobRequests(child(now), Some(open));
+    let step = waiting(now, graceful()).with(requests(0), now, &policy);
+    assert_eq!(step.effects, [QUIT]);
+    let refused = step.next.with(Event::SignalRefused(Signal::Drain, "EPERM".into()), now, &policy).next;
+    let retry = now + (refused.due().unwrap() - now.at);
+    let step = refused.with(Event::Tick, retry, &policy);
+    assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));
+    let cancelled = step.next.clone().with(Event::Cancel(None), retry, &policy);
+    assert_eq!(cancelled.answer, Ok(Answer::Done), "it was not sent");
+    let open = step.next.with(requests(1), retry, &policy).next;
+    let step = open.with(Event::Tick, retry + Policy::REQUEST_GAP_TIMEOUT, &policy);
+    assert_eq!(step.effects, [QUIT]);
+    assert_eq!(step.next.state.stop().unwrap().open_requests, Some(1), "not that of the refused SIGQUIT");
+}

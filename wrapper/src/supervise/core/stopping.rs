@@ -5,7 +5,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Refusal},
     moment::Moment,
-    state::{ChildInfo, Phase, State, Supervision},
+    state::{ChildInfo, Phase, Refused, State, Supervision},
     statistics::{Counted, EndedStop},
     stop::{Mode, Stop, StopId, StopOutcome},
     transition::Answered,
@@ -127,11 +127,13 @@ impl Supervision {
         match phase {
             _ if is_late => return self.escalate(child, stop, phase, cx),
             Phase::Holding { until, quit_sent_at } if child.can_take_signal(until, cx) => {
-                let timeout = cx.policy.request_gap_timeout;
-                if timeout.is_zero() {
-                    return self.quit(child, stop, quit_sent_at, cx);
-                }
-                phase = Phase::AwaitingGap { until: now + timeout, open: None, quit_sent_at };
+                return self.await_gap(child, stop, quit_sent_at, cx);
+            }
+            // The runner has requested jobs meanwhile, so that the gap is over.
+            Phase::Draining { since, repeated, refused: Some(Refused { retry_at, .. }) }
+                if now >= retry_at =>
+            {
+                return self.await_gap(child, stop, repeated.then_some(since), cx);
             }
             Phase::AwaitingGap { until, open, quit_sent_at } if now >= until => {
                 stop.note_open(open, quit_sent_at);
@@ -152,6 +154,22 @@ impl Supervision {
                 cx.add(Effect::Signal(signal));
             }
         }
+        self.state = State::Stopping { child, stop, phase };
+    }
+
+    /// The child can take SIGQUIT, which waits for a gap between its job requests.
+    fn await_gap(
+        &mut self,
+        child: ChildInfo,
+        stop: Stop,
+        quit_sent_at: Option<Moment>,
+        cx: &mut Context<'_>,
+    ) {
+        let timeout = cx.policy.request_gap_timeout;
+        if timeout.is_zero() {
+            return self.quit(child, stop, quit_sent_at, cx);
+        }
+        let phase = Phase::AwaitingGap { until: cx.now + timeout, open: None, quit_sent_at };
         self.state = State::Stopping { child, stop, phase };
     }
 

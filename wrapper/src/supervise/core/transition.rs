@@ -13,9 +13,9 @@
 //!                                   Killed             every state with a child --Exited--> Exited
 //! ```
 //!
-//! `Cancel` leads back to `Running` before SIGQUIT. A deadline has the effect of `Stop(forceful)` also in `Holding`. The waits of `Holding` and of
-//! `AwaitingGap` also end after some time. Where the child handles SIGQUIT already, `Holding` is passed in the same
-//! transition.
+//! A refused SIGQUIT leads from `Draining` back to `AwaitingGap` after some time. `Cancel` leads back to `Running` before SIGQUIT. A deadline has the
+//! effect of `Stop(forceful)` also in `Holding`. The waits of `Holding` and of `AwaitingGap` also end after some time. Where the child handles SIGQUIT
+//! already, `Holding` is passed in the same transition.
 //!
 //! An unexpected exit leads to `Backoff` instead of `Exited` where the restart policy requires another child. `Backoff` leads to `Starting` when
 //! the delay is over, or to `Exited` when a stop comes first.
