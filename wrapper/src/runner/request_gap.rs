@@ -4,7 +4,8 @@
 //! timeout, but the runner never runs it. GitLab assigns a job when it handles a request, so that two kinds of sections can lose none:
 //! - a section without an open request. Between the response to a request and the next request, the gauge is also 0 for a moment, so that a value
 //!   counts only if the next read shows the same one, and no request has ended in between;
-//! - a section whose open requests are so old that GitLab only holds them (long polling). It responds to them without a job.
+//! - a section whose open requests are so old that GitLab only holds them (long polling). It responds to them without a job. The gauge counts a
+//!   request until the job in its response was reported to GitLab, and the next request follows immediately: with each job, the age begins again.
 //!
 //! The runner reports the open requests of each section: `gitlab_runner_request_concurrency`.
 //!
@@ -43,6 +44,9 @@ const GAUGE: &str = "gitlab_runner_request_concurrency";
 
 /// The metric with the running jobs.
 const JOBS: &str = "gitlab_runner_jobs";
+
+/// The metric with all jobs since the runner's start.
+const BEGUN: &str = "gitlab_runner_jobs_total";
 
 /// The number of turns is the last metric that is read.
 const FEEDS: &str = "gitlab_runner_worker_feeds_total";
@@ -145,7 +149,7 @@ impl RequestGap {
         let mut metrics = RunnerMetrics::default();
         let line = |line: &str| {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
-            if [GAUGE, JOBS, FEEDS].contains(&name) || ENDED.contains(&name) {
+            if [GAUGE, JOBS, BEGUN, FEEDS].contains(&name) || ENDED.contains(&name) {
                 metrics.add_line(line);
             }
             if name > FEEDS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -222,7 +226,7 @@ struct Sections(BTreeMap<String, Section>);
 #[derive(Debug)]
 struct Section {
     open: u64,
-    /// All requests of the section that have ended, and all of the job router.
+    /// All requests of the section that have ended, all of the job router, and all jobs: each of them may be followed by a new request.
     ended: u64,
     /// The first read with these values, and the number of reads since.
     since: Instant,
@@ -236,7 +240,7 @@ impl Sections {
         for (name, requests) in &metrics.sections {
             let Some(open) = requests.open else { continue };
             is_reported = true;
-            let ended = routed + requests.accepted + requests.failed();
+            let ended = routed + requests.accepted + requests.failed() + requests.jobs_begun;
             let first = Section { open, ended, since: now, reads: 0 };
             let section = match self.0.get_mut(name) {
                 Some(section) => section,
@@ -312,6 +316,20 @@ mod tests {
         // That of another section is new.
         let two = [(0, &[(1, 3), (0, 0)][..]), (6_000, &[(1, 3), (1, 0)]), (11_000, &[(1, 3), (1, 0)])];
         assert_eq!(readings(&two), [Open(1), Open(1), Open(0)]);
+    }
+
+    /// The gauge does not change: the first report of the job, which takes 4 s, belongs to the request before.
+    #[test]
+    fn request_after_a_received_job_is_not_held() {
+        let (mut sections, begin) = (Sections::default(), Instant::now());
+        let reads = [(0, 0), (3_980, 0), (4_000, 1), (8_999, 1), (9_000, 1)];
+        let found = reads.map(|(millis, jobs_begun)| {
+            let requests = Requests { open: Some(1), accepted: 8, jobs_begun, ..Requests::default() };
+            let metrics =
+                RunnerMetrics { sections: [("a".to_owned(), requests)].into(), ..RunnerMetrics::default() };
+            sections.add(&metrics, begin + Duration::from_millis(millis))
+        });
+        assert_eq!(found, [1, 1, 1, 1, 0].map(Reading::Open));
     }
 
     #[test]

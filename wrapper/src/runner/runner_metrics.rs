@@ -85,6 +85,8 @@ pub(super) struct Requests {
     pub(super) executor_failures: u64,
     /// Running jobs.
     pub(super) jobs: u64,
+    /// Jobs since the runner's start. Each counts from the end of its request on, which includes the job's first report to GitLab.
+    pub(super) jobs_begun: u64,
 }
 
 impl Requests {
@@ -121,6 +123,10 @@ impl RunnerMetrics {
                 if let Some(section) = sample.label("runner") {
                     self.sections.entry(section).or_default().jobs += jobs;
                 }
+            }
+            "gitlab_runner_jobs_total" => {
+                let Some(section) = sample.label("runner") else { return };
+                self.sections.entry(section).or_default().jobs_begun += sample.count();
             }
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
                 self.process_state = sample.label("state");
@@ -272,6 +278,7 @@ mod tests {
 gitlab_runner_jobs{executor_stage="idle",runner="abc",runner_name="a, \"b\"}",stage="idle",state="idle",system_id="s"} 0
 gitlab_runner_jobs{executor_stage="docker_run",runner="abc",stage="step_script",state="running",system_id="s"} 3
 gitlab_runner_jobs{executor_stage="docker_run",runner="def",stage="step_script",state="running",system_id="s"} 2
+gitlab_runner_jobs_total{runner="abc",runner_name="a",system_id="s"} 11
 gitlab_runner_api_request_statuses_total{endpoint="request_job",method="post",runner="abc",status="204",system_id="s"} 1.2e+01
 gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="abc",status="201"} 1 1700000000000
 gitlab_runner_api_request_statuses_total{endpoint="request_job",runner="def",status="403"} 4
@@ -310,7 +317,7 @@ gitlab_runner_broken{
         let sections = [("abc", configured(Some("a"), 0)), ("def", configured(None, 5))];
         assert_eq!(metrics.configured, sections.map(|(label, section)| (label.to_owned(), section)).into());
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
-        assert_eq!(abc, Requests { accepted: 13, jobs: 3, ..prevented });
+        assert_eq!(abc, Requests { accepted: 13, jobs: 3, jobs_begun: 11, ..prevented });
         assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (9, 7, 2));
         assert_eq!(metrics.jobs_interrupted, 4);
         assert_eq!(metrics.config_loads, 2);
