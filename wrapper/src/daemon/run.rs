@@ -152,7 +152,7 @@ async fn prepare_supervisor(
     let mut task = task.read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
     if let Some(StateFile { path, record, saved }) = state {
         task = task.save_to(record);
-        if let Some(saved) = Saved::latest(saved, &path) {
+        if let Some(saved) = Saved::latest(saved, &path).await {
             let found = saved.find(&settings.policy, command).await.map_err(RunError::Adopt)?;
             task = task.resume(found);
         }

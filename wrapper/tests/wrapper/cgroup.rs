@@ -2,7 +2,13 @@
 
 use std::{
     fs,
+    io::Write,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -15,7 +21,7 @@ use rustix::process::Signal;
 
 use crate::{
     leftover_processes::{RUNNER, of_runner, start, with_jobs},
-    support::{Start, Wrapper},
+    support::{Start, Wrapper, misbehaving_child},
 };
 
 /// A delegated cgroup, as with systemd's `Delegate=yes`. Dropping it kills its processes.
@@ -125,4 +131,42 @@ async fn runner_that_state_file_lacks_is_adopted_from_its_cgroup() {
     fs::write(first.path("w.sock.state"), stale).unwrap();
 
     assert_next_adopts(first, runner, &cgroup).await;
+}
+
+/// The disk was full when the runner was started, and its exec takes long: the wrapper has released the process, and was killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn released_process_at_barrier_is_adopted_from_its_cgroup() {
+    let Some(cgroup) = delegated("barrier") else { return };
+    let mut first = start(Start::new(), Some(&cgroup), &[], &[]);
+    first.child_ready().await;
+    let earlier = cgroup.runners().remove(0);
+    let names = earlier.to_str().unwrap().rsplitn(3, '-').nth(2).unwrap();
+    first.client().await.forceful().await;
+    first.client().await.becomes(Status::Stopped).await;
+    kill(&mut first).await;
+
+    let (mut release, stdin) = UnixStream::pair().unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
+        .arg("__exec-barrier")
+        .arg(misbehaving_child())
+        .args(["runner", "--record", first.path("next").to_str().unwrap()])
+        .args(["--lives-with", &std::process::id().to_string()])
+        .process_group(0)
+        .stdin(OwnedFd::from(stdin))
+        .spawn()
+        .unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+    // The 22nd field of all, after the name of the program in parentheses.
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap();
+    let folder = format!("{names}-{}-{ticks}", process.id());
+    fs::create_dir(&folder).unwrap();
+    fs::write(format!("{folder}/cgroup.procs"), process.id().to_string()).unwrap();
+
+    let second = start(Start::again(first.into_folder()), Some(&cgroup), &[], &[]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    release.write_all(&[1]).unwrap();
+    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+    assert_eq!(status.pid, Some(process.id()), "{status:?}");
+    process.kill().unwrap();
+    process.wait().unwrap();
 }

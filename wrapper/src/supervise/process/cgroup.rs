@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     exec_barrier,
-    identity::{Identity, Origin},
+    identity::{Identity, Origin, Program},
 };
 
 /// Attributes that systemd sets on a delegated cgroup. The owner can read the first one, only root the second one.
@@ -103,21 +103,21 @@ pub(crate) fn names_for(state_file: Option<&Path>) -> String {
     format!("{NAME}{hash:016x}")
 }
 
-/// The running runner in a cgroup with such a name. Only the wrapper's user can make one, and the kernel shows its processes.
-pub(crate) fn runner_in(names: &str) -> Option<(Identity, Origin)> {
+/// The running runner in a cgroup with such a name. Only the wrapper's user can make one, and the kernel shows its processes. With a program, the
+/// process is at the exec barrier, and has this program: it becomes the runner, or exits without its wrapper.
+pub(crate) fn runner_in(names: &str) -> Option<(Identity, Origin, Option<Program>)> {
     let entries = fs::read_dir(delegated()?).ok()?.filter_map(Result::ok);
-    let mut runners = entries.filter_map(|entry| {
+    let runners = entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let (pid, start_ticks) = name.strip_prefix(names)?.strip_prefix('-')?.split_once('-')?;
         let identity = Identity::of(pid.parse().ok()?).ok()?;
         let is_it = start_ticks.parse() == Ok(identity.start_ticks)
             && identity.is_alive().unwrap_or(true)
-            // One that waits there exits without its wrapper.
-            && !exec_barrier::is_barrier(identity.pid)
             && Cgroup(entry.path()).processes().contains(&identity.pid);
-        is_it.then_some((identity, Origin { cgroup: Some(name), ..Origin::default() }))
+        let origin = Origin { cgroup: Some(name), ..Origin::default() };
+        is_it.then(|| (identity, origin, exec_barrier::program(identity.pid)))
     });
-    runners.next()
+    runners.min_by_key(|(_, _, barrier)| barrier.is_some())
 }
 
 /// The directory of the wrapper's cgroup, if it is delegated.

@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::command_line::CommandLine;
+use super::{command_line::CommandLine, identity::Program};
 
 /// The first argument that turns this binary into a barrier; not for users.
 pub const ARGUMENT: &str = "__exec-barrier";
@@ -65,10 +65,14 @@ impl Barrier {
     }
 }
 
-/// Whether the process with this PID is a barrier, which has not executed the runner.
-pub(super) fn is_barrier(pid: u32) -> bool {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    words.split(|byte| *byte == 0).nth(1) == Some(ARGUMENT.as_bytes())
+/// The program of the process with this PID, if the process is a barrier, which has not executed the runner.
+pub(super) fn program(pid: u32) -> Option<Program> {
+    let is_barrier = || {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(ARGUMENT.as_bytes())
+    };
+    // Checked again: it may have executed the runner meanwhile.
+    is_barrier().then(|| Program::of(pid).ok())?.filter(|_| is_barrier())
 }
 
 /// Main function of the barrier; `words` are the program, its name, and its arguments. It returns an exit code if the runner is not

@@ -10,7 +10,7 @@ use crate::supervise::{
     blocking,
     core::{ChildInfo, Moment, Policy, State, Supervision},
     log_key as key,
-    process::{self, Child, CommandLine, Program, cgroup},
+    process::{self, Child, CommandLine, Identity, Program, cgroup},
 };
 
 /// How long a child at the exec barrier may take to exit after its wrapper, or to become the runner.
@@ -30,14 +30,19 @@ impl Saved {
     /// What a previous wrapper left: the content of its state file or, if the process in it does not run, the runner in a cgroup that a wrapper with
     /// this state file made. The file was removed, or could not be written when the runner was started, because the disk was full. What the previous
     /// wrapper recorded of the runner is lost: a drain, for example, must be requested again.
-    pub fn latest(saved: Option<Self>, state_file: &Path) -> Option<Self> {
+    ///
+    /// A process at the exec barrier may already be released: its exec can take long.
+    pub async fn latest(saved: Option<Self>, state_file: &Path) -> Option<Self> {
         let known = saved.as_ref().and_then(|saved| saved.supervision.state.process());
         if known.is_some_and(|known| known.process.is_alive().unwrap_or(true)) {
             return saved;
         }
-        let Some((process, origin)) = cgroup::runner_in(&cgroup::names_for(Some(state_file))) else {
+        let Some((process, origin, barrier)) = cgroup::runner_in(&cgroup::names_for(Some(state_file))) else {
             return saved;
         };
+        if !leaves_barrier(&process, barrier).await.unwrap_or(true) {
+            return saved;
+        }
         warn!(
             { key::PID } = process.pid,
             { key::PATH } = %state_file.display(),
@@ -95,21 +100,24 @@ impl Saved {
         Ok(Found { supervision, child })
     }
 
-    /// Whether this process is a running runner, or a child of this process. A child at the exec barrier exits or becomes the runner soon.
+    /// Whether this process is a running runner, or a child of this process.
     async fn is_runner(&self, child: ChildInfo) -> io::Result<bool> {
-        if child.process.is_child() {
-            return Ok(true);
-        }
-        let give_up = Instant::now() + BARRIER_LIMIT;
-        while let Some(barrier) = self.barrier
-            && child.process.is_alive()?
-            && program_of(child.pid()).await.ok() == Some(barrier)
-            && Instant::now() < give_up
-        {
-            sleep(Duration::from_millis(5)).await;
-        }
-        child.process.is_alive()
+        Ok(child.process.is_child() || leaves_barrier(&child.process, self.barrier).await?)
     }
+}
+
+/// Waits until the process has another program than this one of the exec barrier. A child there exits or becomes the runner soon. Returns whether it is
+/// running.
+async fn leaves_barrier(process: &Identity, barrier: Option<Program>) -> io::Result<bool> {
+    let give_up = Instant::now() + BARRIER_LIMIT;
+    while let Some(barrier) = barrier
+        && process.is_alive()?
+        && program_of(process.pid).await.ok() == Some(barrier)
+        && Instant::now() < give_up
+    {
+        sleep(Duration::from_millis(5)).await;
+    }
+    process.is_alive()
 }
 
 /// The program of a process. The program of a runner can be a file of a file system that does not respond; the barrier's is the wrapper's.
