@@ -416,6 +416,17 @@ async fn systemd_sockets_stay_open_during_upgrade() {
 }
 
 /// The path of the socket was removed: no client could reach the open socket.
+/// As after a cleanup of `/run`.
+#[tokio::test]
+async fn runner_is_kept_by_upgrade_without_state_file() {
+    let wrapper = ready(Start::new(), &[]).await;
+    let runner = wrapper.child_pid();
+    fs::remove_file(wrapper.path("w.sock.state")).unwrap();
+    upgrade(&wrapper).await;
+    assert_eq!(status(&wrapper).await.pid, Some(runner), "a second runner was started");
+    assert!(is_alive(runner));
+}
+
 #[tokio::test]
 async fn removed_socket_is_created_by_upgrade() {
     let wrapper = ready(Start::new(), &[]).await;
