@@ -85,8 +85,9 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     // If an adopted runner had to reach a level, systemd would stop the wrapper at its start timeout, and so drain a runner with jobs.
     let ready_when = if is_adopted { Level::None } else { settings.ready_when };
     process.start(&mut tasks, &control, &supervisor, upgrade, (settings.drain_timeout, ready_when));
+    // The first probe of a runner can take seconds, and clients need the configuration after the runner's exit.
+    tokio::join!(boot(&supervisor), prober.read_config(&publish_health));
     probe(&mut tasks, &prober, &supervisor, publish_health);
-    boot(&supervisor).await;
     serve_http(&mut tasks, settings, &control, &counters, opened.http);
     let stop_serving = CancellationToken::new();
     serve_grpc(&mut tasks, settings, control, counters, opened.grpc, stop_serving.clone());

@@ -20,7 +20,7 @@ const FORCEFUL_SHUTDOWN: &str = "forceful-shutdown";
 pub(crate) struct Evidence {
     /// The probed child; `None` before the first probe, and without a child.
     pub(crate) child: Option<ChildInfo>,
-    /// The configuration of the runner, also without a child; `None` before the first probe.
+    /// The configuration of the runner, also without a child; `None` before the first read.
     pub(crate) config: Option<Result<Arc<RunnerConfig>, ConfigError>>,
     /// Uptime of the child; `None` if it is stopping.
     pub(crate) uptime: Option<Duration>,

@@ -64,6 +64,12 @@ impl Prober {
         Self { settings, reader, http: Http::default(), list: Arc::default() }
     }
 
+    /// Publishes the runner's configuration, before the first probe does. Takes at most a second.
+    pub async fn read_config(&self, published: &watch::Sender<Health>) {
+        let config = Some(self.reader.read().await);
+        published.send_modify(|health| health.evidence.config = config);
+    }
+
     /// Reports the open job requests of the same runner.
     pub fn request_gap(&self) -> RequestGap {
         RequestGap::new(self.reader.clone())

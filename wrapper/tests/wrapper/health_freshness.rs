@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 
 use crate::{
     health_levels::{CONFIG, Runner, VERSION, becomes, polls, watched_with},
-    support::{LIMIT, eventually, pid},
+    support::{LIMIT, Start, eventually, pid},
 };
 
 async fn status(client: &WrapperClient<Channel>) -> Status {
@@ -119,4 +119,26 @@ async fn oldest_job_age_grows_between_probes() {
     .await;
     assert_eq!(runner.list.lock().unwrap().0, probes, "the runner was probed in the meantime");
     drop(wrapper);
+}
+
+/// GitLab's receipt needs the registrations: a runner that drained under an earlier wrapper can exit before the first probe of this one ends.
+#[tokio::test]
+async fn first_status_of_next_wrapper_has_registrations() {
+    let runner = polling_runner().await;
+    runner.list_takes(Duration::from_secs(2));
+    let config = CONFIG.replace("token", "url = \"https://gitlab.example\"\nid = 7\ntoken");
+    let (mut first, client) = watched_with(Some(&runner), Some(&config), &[], &[]).await;
+    first.child_ready().await;
+    runner.listens().await;
+    drop(client);
+    first.signal(Signal::KILL);
+    first.ended().await;
+    let folder = first.into_folder();
+    let config = folder.path().join("config.toml");
+    let start =
+        Start::again(folder).flags(&["--start-grace=0s"]).env("CONFIG_FILE", config.to_str().unwrap());
+    let second = start.runner(&runner).child(&[]);
+    let status = status(&second.v1_client().await).await;
+    assert_eq!((status.state(), status.registrations.len()), (State::Running, 1), "{status:?}");
+    assert_eq!(status.health.unwrap().level(), Level::None, "the first probe has not ended");
 }
