@@ -116,7 +116,7 @@ pub(crate) async fn ask(
     };
     let answer = async {
         if questions.is_empty() {
-            Ok(Vec::new())
+            (Vec::new(), None)
         } else {
             until_empty(manager, gitlab, &questions, times).await
         }
@@ -126,10 +126,11 @@ pub(crate) async fn ask(
             missing.push(NoReceipt::Interrupted);
             Vec::new()
         }
-        answer = answer => answer.unwrap_or_else(|error| {
-            missing.push(NoReceipt::Failed { instance: gitlab.instance().to_string(), error });
-            Vec::new()
-        }),
+        (jobs, error) = answer => {
+            let failed = |error| NoReceipt::Failed { instance: gitlab.instance().to_string(), error };
+            missing.extend(error.map(failed));
+            jobs
+        }
     };
     // A retry is completed also if Terraform stops.
     Receipt { lost: fates(gitlab, jobs, on_lost_jobs).await, missing }
@@ -173,32 +174,37 @@ struct Times {
     end: Instant,
 }
 
-/// The jobs that are left at the end. Fails with the last error if the last question had no answer.
+/// The jobs that are left at the end, or the error of the last question. If the end cuts this question short, the answer before it counts.
 async fn until_empty(
     manager: &str,
     gitlab: &Gitlab,
     questions: &[(u64, String)],
     times: Times,
-) -> Result<Vec<Job>, GitlabError> {
-    let mut pause = FIRST_PAUSE;
+) -> (Vec<Job>, Option<GitlabError>) {
+    let (mut pause, mut listed) = (FIRST_PAUSE, Vec::new());
     loop {
         let asked = Instant::now();
         let found = tokio::select! {
             found = all(gitlab, questions) => found,
-            () = sleep_until(times.end) => Err(GitlabError::Timeout(LIMIT)),
+            () = sleep_until(times.end) => {
+                let error = listed.is_empty().then_some(GitlabError::Timeout(LIMIT));
+                return (listed, error);
+            }
         };
         let is_over = Instant::now() + pause >= times.end;
         match found {
-            Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => return Ok(jobs),
+            Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => return (jobs, None),
             Ok(jobs) => {
                 tracing::info!(
                     manager,
                     left = jobs.len(),
                     "waiting until GitLab lists no running job of this manager"
                 );
+                listed = jobs;
             }
-            Err(error) if is_over || !error.is_transient() => return Err(error),
+            Err(error) if is_over || !error.is_transient() => return (Vec::new(), Some(error)),
             Err(error) => {
+                listed.clear();
                 tracing::info!(manager, "waiting for the list of running jobs from GitLab: {error}");
             }
         }
@@ -246,6 +252,10 @@ mod tests {
     use crate::gitlab::Instance;
     use grit_proto::wrapper_v1 as v1;
     use grit_ssh::Secret;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
 
     fn registration(url: &str, ids: &[u64], system_id: Option<&str>, without_id: u32) -> v1::Registration {
         v1::Registration {
@@ -254,6 +264,30 @@ mod tests {
             runner_ids: ids.to_vec(),
             sections_without_id: without_id,
         }
+    }
+
+    /// GitLab lists a job, and does not respond to the next question before the end.
+    #[tokio::test]
+    async fn job_is_named_if_the_end_cuts_the_last_question_short() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let instance = Instance::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let gitlab = Gitlab::new(instance, &Secret::new("t"), None).unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let job =
+                r#"[{"id":17,"status":"running","web_url":"https://g/17","project":{"id":5},"name":"x"}]"#;
+            let answer = format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\n\r\n{job}", job.len());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let now = Instant::now();
+        let times = Times { handled: now, end: now + FIRST_PAUSE * 3 };
+        let (jobs, error) = until_empty("m", &gitlab, &[(7, "s_1".to_owned())], times).await;
+        assert!(jobs.len() == 1 && error.is_none(), "{jobs:?} {error:?}");
     }
 
     #[test]
