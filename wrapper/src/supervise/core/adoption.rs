@@ -5,7 +5,7 @@ use super::{
     moment::Moment,
     observation::{LogEvidence, Observation},
     policy::Policy,
-    state::{ChildInfo, Phase, State, Supervision},
+    state::{ChildInfo, LastLines, Phase, State, Supervision},
     stop::{Stop, StopId, StopOutcome},
 };
 use crate::supervise::process::Exit;
@@ -18,7 +18,9 @@ impl Supervision {
     /// can follow. A stop of a client is never over before `Start`.
     #[must_use]
     pub fn adopted(self, is_running: bool, now: Moment, policy: &Policy) -> Self {
-        let state = match self.state {
+        // Without `..`: the next wrapper must not lose the value of a new field.
+        let Self { state, leaving, mut restarts, last_stop, observed, last_lines: _, save_error: _ } = self;
+        let state = match state {
             State::Starting { child: Some(child) } | State::Running { child, .. } if is_running => {
                 State::Running { child: child.not_after(now), reload: None }
             }
@@ -37,24 +39,17 @@ impl Supervision {
             }
             _ => State::Idle,
         };
-        let mut restarts = self.restarts;
         restarts.automatic &= is_running;
         restarts.stable_at = restarts.stable_at.filter(|_| is_running);
         Self {
             state,
-            leaving: self.leaving && is_running,
+            leaving: leaving && is_running,
             restarts,
-            last_stop: self.last_stop,
-            ..Self::default()
+            last_stop,
+            observed: if is_running { observed } else { Observation::default() },
+            last_lines: LastLines::NotRead,
+            save_error: None,
         }
-        .continued()
-    }
-
-    /// The state in which this process continues after an upgrade in place: nothing is in doubt.
-    #[must_use]
-    pub fn continued(self) -> Self {
-        let aborts_jobs = matches!(&self.state, State::Stopping { stop, .. } if stop.aborts_jobs);
-        Self { observed: Observation { aborts_jobs, ..Observation::default() }, ..self }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// What the last probe of the present child showed. It may be some seconds old.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The child aborts its jobs although no forceful stop was requested: another process sent SIGTERM or SIGINT to it.
     pub aborts_jobs: bool,

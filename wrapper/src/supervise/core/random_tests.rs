@@ -205,7 +205,7 @@ impl Simulation {
     fn upgrade(&mut self) {
         if !self.left {
             let (before, read) = self.saved();
-            let next = read.continued();
+            let next = read;
             assert_eq!(before.state.public(), next.state.public());
             self.continue_with(next);
             self.ignore(&Event::Boot);
@@ -220,10 +220,6 @@ impl Simulation {
     }
 
     fn continue_with(&mut self, next: Supervision) {
-        if let Some(child) = &mut self.child {
-            // Only a drain is saved with it.
-            child.aborts = next.state.stop().is_some_and(|stop| stop.aborts_jobs);
-        }
         for (name, (_, made)) in &mut self.callbacks {
             if !self.reported.contains(name) {
                 // Whether it was made is not known, and better twice than never.

@@ -61,3 +61,20 @@ fn runner_that_aborts_its_jobs_gets_no_sigterm() {
         assert_eq!(killed.effects, [Effect::Signal(Signal::Kill)]);
     }
 }
+
+/// The next wrapper, or the new program of an upgrade, may be requested to stop the runner before its first probe.
+#[test]
+fn abort_seen_before_a_drain_is_in_the_state_file() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let child = child(now);
+    let running = Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
+    let observed = Observation { aborts_jobs: true, shutdown_timeout: Some(Duration::from_secs(600)) };
+    let seen = running.with(Event::Observed(child, observed), now, &policy).next;
+    let read: Supervision = serde_json::from_slice(&serde_json::to_vec(&seen).unwrap()).unwrap();
+    for next in [read.clone(), read.clone().adopted(true, now, &policy)] {
+        let step = next.with(Event::Stop(forceful()), now, &policy);
+        assert_eq!(step.effects, [], "a second SIGTERM");
+        assert_eq!(step.next.due(), Some((now + Duration::from_secs(615)).at));
+    }
+    assert_eq!(read.adopted(false, now, &policy).observed, Observation::default());
+}

@@ -25,7 +25,7 @@ pub struct Supervision {
     /// The stop of an earlier child, after another child was started.
     pub last_stop: Option<Arc<PastStop>>,
     /// What the probes show of the present child.
-    #[serde(skip)]
+    #[serde(default)]
     pub observed: Observation,
     /// The last log lines of the child that failed last.
     #[serde(skip)]

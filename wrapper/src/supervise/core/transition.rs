@@ -109,6 +109,7 @@ impl Supervision {
 
     fn spawn(&mut self, cx: &mut Context<'_>) {
         cx.add(Effect::Spawn);
+        self.observed = Observation::default();
         if let State::Exited { end, stop: Some(stop) } =
             mem::replace(&mut self.state, State::Starting { child: None })
         {
@@ -126,7 +127,6 @@ impl Supervision {
         if !matches!(self.state, State::Starting { .. }) {
             return;
         }
-        self.observed = Observation::default();
         self.last_lines = LastLines::NotRead;
         let has_failed = self.restarts.failures > 0;
         self.restarts.stable_at = has_failed.then(|| cx.now + STABLE_AFTER);

@@ -70,7 +70,7 @@ impl Saved {
         // A wrapper writes its state before an upgrade, so that nothing is in doubt.
         let is_exact = self.is_own() && child.is_some() == saved.is_some();
         let supervision = match is_exact {
-            true => self.supervision.continued(),
+            true => self.supervision,
             false => self.supervision.adopted(child.is_some(), Moment::now(), policy),
         };
         let id = supervision.state.stop().map(|stop| stop.id.as_str());

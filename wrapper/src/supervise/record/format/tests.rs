@@ -1,5 +1,7 @@
 //! Files that are read, and files that are rejected.
 
+use std::time::Duration;
+
 use super::*;
 use crate::supervise::core::State;
 
@@ -16,7 +18,8 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
             "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false,"refused":null}}}},
         "leaving":false,
         "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
-        "last_stop":null},
+        "last_stop":null,
+        "observed":{"aborts_jobs":true,"shutdown_timeout":{"secs":600,"nanos":0}}},
     "origin":{"command":["gitlab-runner","run"],"seen":[[4243,18]],"cgroup":null},
     "barrier":null}"#;
 
@@ -33,15 +36,20 @@ fn format_version_1_is_read_and_written() {
     let saved = parse(&first()).unwrap();
     let State::Stopping { child, stop, .. } = &saved.supervision.state else { panic!("{saved:?}") };
     assert_eq!((child.pid(), stop.callbacks.len()), (4242, 1));
+    assert_eq!(saved.supervision.observed.shutdown_timeout, Some(Duration::from_secs(600)));
     assert_eq!(
         serde_json::to_value(&saved).unwrap()["supervision"]["restarts"],
         first()["supervision"]["restarts"]
     );
     let keys = |json: &serde_json::Value| json.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let written = serde_json::to_value(&saved).unwrap();
-    for place in
-        ["", "/supervision", "/supervision/state/Stopping/stop", "/supervision/state/Stopping/phase/Draining"]
-    {
+    for place in [
+        "",
+        "/supervision",
+        "/supervision/observed",
+        "/supervision/state/Stopping/stop",
+        "/supervision/state/Stopping/phase/Draining",
+    ] {
         assert_eq!(keys(written.pointer(place).unwrap()), keys(first().pointer(place).unwrap()), "{place}");
     }
     let debug = format!("{saved:?}");
