@@ -26,7 +26,7 @@ impl Supervision {
             }
             State::Stopping { child, stop, phase } if is_running => {
                 let child = child.not_after(now);
-                let phase = phase.adopted(&child, now, policy);
+                let phase = phase.adopted(&child, observed, now, policy);
                 State::Stopping { child, stop, phase }
             }
             State::Stopping { child, stop, .. } if stop.id != StopId::Signal => {
@@ -60,11 +60,15 @@ impl ChildInfo {
 }
 
 impl Phase {
-    fn adopted(self, child: &ChildInfo, now: Moment, policy: &Policy) -> Self {
+    fn adopted(self, child: &ChildInfo, observed: Observation, now: Moment, policy: &Policy) -> Self {
         let quit_sent_at = match self {
             // SIGTERM was sent, or was about to be sent. It is not sent again, and SIGKILL follows in any case.
-            Self::Terminating { until, .. } => {
-                let until = until.min(now + policy.max_termination_timeout());
+            Self::Terminating { until, refused } => {
+                // A refused one may have been sent just now.
+                let until = match refused {
+                    Some(_) => now + policy.termination_timeout(observed.shutdown_timeout),
+                    None => until.min(now + policy.max_termination_timeout()),
+                };
                 return Self::Terminating { until, refused: None };
             }
             Self::Killed { .. } => return Self::Terminating { until: now, refused: None },

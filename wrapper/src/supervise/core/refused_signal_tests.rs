@@ -62,6 +62,27 @@ fn runner_that_aborts_its_jobs_gets_no_sigterm() {
     }
 }
 
+/// The wrapper was killed between the second attempt and the record of its success.
+#[test]
+fn sigterm_sent_after_a_refusal_leaves_time_for_the_cleanup() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let child = child(now);
+    let running = Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
+    let step = running.with(Event::Stop(forceful()), now, &policy);
+    assert_eq!(step.effects, [Effect::Signal(Signal::Terminate)]);
+    let refused = step.next.with(Event::SignalRefused(Signal::Terminate, "EPERM".into()), now, &policy).next;
+    let retry = now + (refused.due().unwrap() - now.at);
+    let step = refused.with(Event::Tick, retry, &policy);
+    assert_eq!(step.effects, [Effect::Signal(Signal::Terminate)]);
+    let timeout = Policy::MIN_TERMINATION_TIMEOUT;
+    let adopted = step.next.clone().adopted(true, retry, &policy);
+    assert_eq!(adopted.due(), Some((retry + timeout).at), "SIGKILL comes early");
+    let again = adopted.adopted(true, retry + timeout, &policy);
+    assert_eq!(again.due(), Some((retry + timeout).at), "SIGKILL comes with the first adoption's time");
+    let sent = step.next.with(Event::SignalSent(Signal::Terminate), retry, &policy).next;
+    assert_eq!((sent.refused_signal(), sent.due()), (None, Some((retry + timeout).at)));
+}
+
 /// The next wrapper, or the new program of an upgrade, may be requested to stop the runner before its first probe.
 #[test]
 fn abort_seen_before_a_drain_is_in_the_state_file() {

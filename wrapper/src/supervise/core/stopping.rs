@@ -8,7 +8,7 @@ use super::{
     state::{ChildInfo, Phase, Refused, State, Supervision},
     statistics::{Counted, EndedStop},
     stop::{Mode, Stop, StopId, StopOutcome},
-    transition::Answered,
+    transition::{Answered, SIGNAL_RETRY_DELAY},
 };
 use crate::supervise::process::Signal;
 
@@ -147,10 +147,14 @@ impl Supervision {
             _ => {}
         }
         if let Some((signal, refused)) = phase.refused()
-            && refused.as_ref().is_some_and(|refused| now >= refused.retry_at)
+            && let Some(Refused { retry_at, .. }) = refused
+            && now >= *retry_at
         {
-            *refused = None;
-            if signal != Signal::Terminate || !stop.aborts_jobs {
+            if signal == Signal::Terminate && stop.aborts_jobs {
+                *refused = None;
+            } else {
+                // Kept until the signal is sent: the next wrapper must not take the time of the first attempt as the time of SIGTERM.
+                *retry_at = now + SIGNAL_RETRY_DELAY;
                 cx.add(Effect::Signal(signal));
             }
         }

@@ -43,7 +43,7 @@ use super::{
 use crate::supervise::process::{Exit, Signal};
 
 /// Delay before a signal that the kernel refused is sent again.
-const SIGNAL_RETRY_DELAY: Duration = Duration::from_secs(10);
+pub(super) const SIGNAL_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The number of consecutive failures that is a crash loop.
 const CRASH_LOOP: u32 = 5;
@@ -231,6 +231,11 @@ impl Supervision {
     fn signal_sent(&mut self, signal: Signal, cx: &Context<'_>) {
         let timeout = cx.termination_timeout(self.observed);
         let State::Stopping { phase, .. } = &mut self.state else { return };
+        if let Some((of, refused)) = phase.refused()
+            && of == signal
+        {
+            *refused = None;
+        }
         match (phase, signal) {
             (Phase::Draining { since, .. }, Signal::Drain) => *since = cx.now,
             (Phase::Terminating { until, .. }, Signal::Terminate) => *until = cx.now + timeout,
