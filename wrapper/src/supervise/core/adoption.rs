@@ -1,14 +1,19 @@
 //! The state of a wrapper that finds the state of an earlier one, which was killed.
 
+use std::time::Duration;
+
 use super::{
     end::End,
     moment::Moment,
     observation::{LogEvidence, Observation},
     policy::Policy,
     state::{ChildInfo, LastLines, Phase, State, Supervision},
-    stop::{Stop, StopId, StopOutcome},
+    stop::{Mode, Stop, StopId, StopOutcome},
 };
 use crate::supervise::process::Exit;
+
+/// The first probe of an adopted runner takes no longer, if the runner responds. It may show that the runner aborts its jobs, so that no SIGTERM is sent.
+const FIRST_PROBE: Duration = Duration::from_secs(5);
 
 impl Supervision {
     /// The state in which this wrapper continues; `is_running`: the process that this state names is running. It is unknown whether the last effect
@@ -24,9 +29,14 @@ impl Supervision {
             State::Starting { child: Some(child) } | State::Running { child, .. } if is_running => {
                 State::Running { child: child.not_after(now), reload: None }
             }
-            State::Stopping { child, stop, phase } if is_running => {
+            State::Stopping { child, mut stop, phase } if is_running => {
                 let child = child.not_after(now);
-                let phase = phase.adopted(&child, observed, now, policy);
+                let mut phase = phase.adopted(&child, observed, now, policy);
+                if stop.is_late(now) {
+                    // The earlier wrapper has sent SIGTERM if it could not write the state file.
+                    stop.mode = Mode::Forceful;
+                    phase = Phase::Spacing { until: now + FIRST_PROBE };
+                }
                 State::Stopping { child, stop, phase }
             }
             State::Stopping { child, stop, .. } if stop.id != StopId::Signal => {
@@ -72,8 +82,8 @@ impl Phase {
                 return Self::Terminating { until, refused: None };
             }
             Self::Killed { .. } => return Self::Terminating { until: now, refused: None },
-            // SIGTERM was not sent. SIGQUIT may have been sent just before.
-            Self::Spacing { .. } => return Self::Spacing { until: now + policy.signal_spacing },
+            // SIGTERM was not sent, or could not be saved. SIGQUIT may have been sent just before.
+            Self::Spacing { .. } => return Self::Spacing { until: now + FIRST_PROBE },
             Self::Holding { quit_sent_at, .. } => quit_sent_at,
             // It may have been sent just before the earlier wrapper was killed: in a gap, the state is saved only after the signal.
             Self::AwaitingGap { .. } | Self::Draining { .. } => Some(now),

@@ -188,7 +188,8 @@ impl Simulation {
         let kept = next.state.stop();
         assert_eq!(asked.map(|stop| &stop.id), kept.map(|stop| &stop.id));
         if let (Some(asked), Some(kept)) = (asked, kept) {
-            assert_eq!((asked.mode, &asked.callbacks), (kept.mode, &kept.callbacks), "another stop");
+            let mode = if lives && asked.is_late(self.now) { Mode::Forceful } else { asked.mode };
+            assert_eq!((mode, &asked.callbacks), (kept.mode, &kept.callbacks), "another stop");
             assert_eq!(asked.deadline.is_some(), kept.deadline.is_some(), "the deadline is lost");
         }
         assert_eq!(next.state.child().is_some(), lives, "the child is lost, or made up");

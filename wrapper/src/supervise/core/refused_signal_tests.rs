@@ -8,6 +8,7 @@ use super::{
     observation::Observation,
     policy::Policy,
     state::{Phase, State, Supervision},
+    stop::Stop,
     table_tests::{child, forceful, graceful},
 };
 use crate::supervise::process::Signal;
@@ -59,6 +60,31 @@ fn runner_that_aborts_its_jobs_gets_no_sigterm() {
         };
         let killed = step.next.with(Event::Tick, until, &policy);
         assert_eq!(killed.effects, [Effect::Signal(Signal::Kill)]);
+    }
+}
+
+/// The earlier wrapper has sent SIGTERM at the deadline, and could not write the state file, because the disk was full.
+#[test]
+fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let child = child(now);
+    let stop = || Stop { deadline: Some(now), ..graceful() };
+    for phase in [
+        Phase::draining(now),
+        Phase::Holding { until: now, quit_sent_at: None },
+        Phase::AwaitingGap { until: now, open: None, quit_sent_at: None },
+    ] {
+        let state = State::Stopping { child, stop: stop(), phase };
+        let adopted = Supervision { state, ..Supervision::default() }.adopted(true, now, &policy);
+        let step = adopted.with(Event::Tick, now, &policy);
+        assert_eq!(step.effects, [], "SIGTERM before a probe");
+        let later = now + (step.next.due().unwrap() - now.at);
+        assert!(later >= now + Duration::from_secs(5));
+        for (aborts_jobs, effects) in [(false, vec![Effect::Signal(Signal::Terminate)]), (true, vec![])] {
+            let observed = Observation { aborts_jobs, ..Observation::default() };
+            let probed = step.next.clone().with(Event::Observed(child, observed), now, &policy).next;
+            assert_eq!(probed.with(Event::Tick, later, &policy).effects, effects, "{aborts_jobs}");
+        }
     }
 }
 

@@ -188,7 +188,7 @@ pub enum Phase {
     AwaitingGap { until: Moment, open: Option<u32>, quit_sent_at: Option<Moment> },
     /// Graceful. SIGQUIT was sent, and the child finishes its jobs. `repeated`: a previous wrapper may also have sent it.
     Draining { since: Moment, repeated: bool, refused: Option<Refused> },
-    /// Forceful. SIGTERM is held back until the child has read SIGQUIT.
+    /// Forceful. SIGTERM is held back until the child has read SIGQUIT, and the next wrapper has probed the child.
     Spacing { until: Moment },
     /// Forceful. SIGTERM was sent. The process group is killed at `until`.
     Terminating { until: Moment, refused: Option<Refused> },

@@ -99,6 +99,11 @@ impl Stop {
         Self { deadline, ..self }
     }
 
+    /// Whether the stop becomes forceful, because its deadline has passed.
+    pub(super) fn is_late(&self, now: Moment) -> bool {
+        self.mode == Mode::Graceful && self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
     /// A stop that is requested now, without a deadline or callbacks.
     pub fn new(id: impl Into<StopId>, mode: Mode) -> Self {
         Self {

@@ -123,9 +123,8 @@ impl Supervision {
             State::Stopping { child, stop, phase } => (child, stop, phase),
             other => return self.state = other,
         };
-        let is_late = stop.mode == Mode::Graceful && stop.deadline.is_some_and(|deadline| now >= deadline);
         match phase {
-            _ if is_late => return self.escalate(child, stop, phase, cx),
+            _ if stop.is_late(now) => return self.escalate(child, stop, phase, cx),
             Phase::Holding { until, quit_sent_at } if child.can_take_signal(until, cx) => {
                 return self.await_gap(child, stop, quit_sent_at, cx);
             }
