@@ -19,7 +19,7 @@ object! {
     /// `guard = { peers, min_healthy }`.
     pub(crate) struct GuardArgs {
         pub(crate) peers: RunnerManagers = required_managers =>
-            "Other runner managers, by key. The runner manager to drain is not a peer, and two keys of one runner manager count as one \
+            "Other runner managers, by key. The runner manager to drain is not a peer, and two entries for the same runner manager count as one \
              peer.", check_managers;
         pub(crate) min_healthy: Value<Number> = number => format!(
             "Minimum number of healthy peers, at most the number of peers. Default {MIN_HEALTHY}. A peer counts as healthy when its \

@@ -157,7 +157,8 @@ impl Words for CancelWords<'_> {
                 format!(
                     "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which cannot cancel a drain."
                 ),
-                "Restart the wrapper on the host after the runner has exited, or run grit-wrapper there.",
+                "To use the runner again, restart the wrapper on the host after the runner has exited. To cancel drains in future, run \
+                 grit-wrapper on the host.",
             ),
         }
     }

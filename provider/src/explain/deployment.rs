@@ -77,10 +77,11 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
         ),
         FormatError::Version(_) => invalid(
             happened,
-            "The supported version is 4, which Terraform 0.12 and newer and OpenTofu write.",
+            "Only format version 4 is supported. If the state is older, apply that configuration with OpenTofu, or with Terraform 0.12 \
+             or newer.",
         ),
         FormatError::NoOutput(others) => invalid(
-            format!("{happened} {}", found(others)),
+            format!("{name}: {}", no_output(others)),
             format!(
                 "Add the output `{OUTPUT}` to that configuration, and apply it.{} If that deployment was destroyed, set \
                  `allow_missing = true`, or remove this data source.",
@@ -96,11 +97,10 @@ pub(crate) fn missing_output(source: &Source, others: &[String]) -> Problem {
         Code::Notice,
         "Deployment has no runner managers",
         format!(
-            "{}: {}. {} Because `allow_missing = true` is set, the provider returns an empty map: no runner of that deployment is drained or \
+            "{}: {} Because `allow_missing = true` is set, the provider returns an empty map: no runner of that deployment is drained or \
              shut down.",
             name(source),
-            FormatError::NoOutput(others.to_vec()),
-            found(others)
+            no_output(others)
         ),
         format!(
             "If that deployment was destroyed, remove this data source. Otherwise, check `{}`.{}",
@@ -110,12 +110,12 @@ pub(crate) fn missing_output(source: &Source, others: &[String]) -> Problem {
     )
 }
 
-fn found(outputs: &[String]) -> String {
+fn no_output(outputs: &[String]) -> String {
     if outputs.is_empty() {
-        return "It has no outputs.".to_owned();
+        return format!("it has no outputs, so `{OUTPUT}` is missing.");
     }
     let outputs: Vec<_> = outputs.iter().map(|name| format!("`{name}`")).collect();
-    format!("Its outputs are {}.", outputs.join(", "))
+    format!("it has no output `{OUTPUT}`. Its outputs are {}.", outputs.join(", "))
 }
 
 fn workspace(source: &Source) -> &'static str {

@@ -40,8 +40,8 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
              requested, so the runner may still accept jobs. {KEPT}"
         ),
         format!(
-            "Correct `{attribute}` in the configuration, apply this change, then destroy. If the configuration no longer contains the \
-             resource or its key, first restore it. Only if the host no longer exists, run the failed command once with the variable \
+            "Correct `{attribute}` in the configuration, apply this change (also after a failed `terraform destroy`), then destroy. If \
+             the configuration no longer contains the resource or its key, first restore it. Only if the host no longer exists, run the failed command once with the variable \
              in the line below. Replace COMMAND with `apply` or `destroy`, whichever failed.{}",
             assume_terminated_line(key, Repeated::Failed)
         ),
@@ -91,7 +91,7 @@ fn forced(manager: &str, limit: Duration, jobs: &[u64], subject: Subject) -> Pro
     if let Some(others @ 1..) = jobs.len().checked_sub(MAX_JOBS) {
         named.push(format!("and {others} more"));
     }
-    let named = if named.is_empty() { String::new() } else { format!(" (job {})", named.join(", ")) };
+    let named = if named.is_empty() { String::new() } else { format!(" (jobs: {})", named.join(", ")) };
     Problem::new(
         Code::TimedOut,
         format!("Runner manager {manager} was stopped forcefully"),
@@ -131,7 +131,7 @@ pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> 
     };
     Problem::new(
         code,
-        format!("Shutdown callback of {manager} was not sent"),
+        format!("Shutdown callback of {manager} will not be sent"),
         format!("The `shutdown_callback` for runner manager {manager:?} will not be sent. Reason: {why}."),
         "Send the request of the callback manually.",
     )

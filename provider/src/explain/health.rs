@@ -370,7 +370,7 @@ fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
 pub(super) fn reason_given(last: Option<&Snapshot>) -> String {
     let reason = last.map_or("", |last| last.report.failure_reason.as_str());
     if reason.is_empty() {
-        "The wrapper reported no reason.".to_owned()
+        "The wrapper reported no reason for the exit.".to_owned()
     } else {
         format!("Reason reported by the wrapper: {}.", first_line(reason))
     }

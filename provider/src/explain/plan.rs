@@ -17,7 +17,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Problem {
 
 /// What to do if `terraform destroy` is refused.
 const DESTROY: &str =
-    "use the variable values of the last apply, because Terraform also plans the configuration.";
+    "`terraform destroy` first makes a normal plan: use the variable values of the last apply.";
 
 /// What a plan does to the drain resources of `instance`.
 fn conflict(instance: &str, conflict: Conflict) -> Problem {
@@ -35,7 +35,7 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
                  instance): add a `moved` block from the old address to the new address.\n\
                  - `-replace` of the drain resource: run the command without this option.\n\
                  - Taint: run `terraform untaint`. For `terraform destroy`, you can use `-refresh=false` instead.\n\
-                 - `terraform destroy`: {DESTROY}\n\
+                 - {DESTROY}\n\
                  - Two drain resources for the same instance: remove one, or correct its `instance_id`.\n\n\
                  To drain this runner on purpose, remove its drain resource together with its instance, or run once with \
                  {PLAN_GUARD}=off."
@@ -49,16 +49,16 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
                  keeps the instance. The destroy would shut down the runner."
             ),
             format!(
-                "Run `terraform state rm` on the wrong drain resource (this does not drain the runner). If the configuration still \
-                 contains this resource, correct its `instance_id`; the next apply creates the resource. For `terraform destroy`, \
-                 {DESTROY}\n\nTo drain this runner on purpose, run once with {PLAN_GUARD}=off."
+                "Find the drain resource that the configuration no longer contains, or whose `instance_id` is wrong. Run `terraform state \
+                 rm` on it (this does not drain the runner). If the configuration still contains this resource, correct its \
+                 `instance_id`; the next apply creates the resource. {DESTROY}\n\nTo drain this runner on purpose, run once with {PLAN_GUARD}=off."
             ),
         ),
         Conflict::SameAddress => Problem::new(
             Code::Refused,
             "Plan would drain the runner of another instance",
             format!(
-                "The grit_runner_drain of instance {instance:?} and the grit_runner_drain of another instance have the same address. \
+                "The grit_runner_drain of instance {instance:?} and the grit_runner_drain of another instance have the same host and wrapper address. \
                  This plan destroys one drain resource and keeps the other. The destroy would shut down the runner of the instance that \
                  is kept."
             ),
@@ -87,13 +87,14 @@ fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
         "Two drain resources with one runner manager",
         format!(
             "The grit_runner_drain resources of instances {instance:?} and {other:?} have the same host and wrapper address in \
-             `runner_manager`. A destroy would drain the runner of one instance, and accept this exit for both instances. Terraform would \
+             `runner_manager`. A destroy would drain one runner, and treat its exit as the exit of both runners. Terraform would \
              then destroy the other instance although its runner may still run jobs."
         ),
         format!(
-            "Correct `runner_manager` of the wrong drain resource: often it uses the key or the index of another instance. If this plan \
+            "Correct the wrong `runner_manager`: often it uses the key or the index of another instance. If this plan \
              destroys the drain resources, apply the correction first.\n\nIf one of the instances no longer exists, run `terraform state \
-             rm` on its drain resource (this does not drain a runner), or destroy this drain resource with {}=<instance_id>.\n\nTo skip \
+             rm` on its drain resource (this does not drain a runner). If this plan destroys both drain resources, you can instead run once \
+             with {}=<id of the instance that no longer exists>.\n\nTo skip \
              this check, run once with {PLAN_GUARD}=off.",
             assumed::VARIABLE
         ),

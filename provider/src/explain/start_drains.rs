@@ -12,7 +12,7 @@ pub(crate) fn drains_wait(is_destroy: bool) -> Problem {
         "Not all drains start at the same time",
         format!(
             "This plan destroys more than {PARALLELISM} drain resources. By default, Terraform runs {PARALLELISM} operations at a time \
-             (`-parallelism`), so the other drains start later. The runner of a drain that has not started accepts jobs."
+             (`-parallelism`), so the other drains start later. Until its drain starts, a runner accepts new jobs."
         ),
         if is_destroy {
             "To start all drains at once, set `-parallelism` to the number of runner managers, for example with \

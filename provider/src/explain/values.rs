@@ -2,7 +2,10 @@
 
 use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
-use grit_plugin::{Problem, schema::AttributePath};
+use grit_plugin::{
+    Problem,
+    schema::{AttributePath, AttributePathStep},
+};
 
 use super::code::Code;
 use crate::duration::human;
@@ -11,7 +14,11 @@ fn invalid(summary: &str, happened: String) -> Problem {
     Problem::new(Code::InvalidConfig, summary, happened, "")
 }
 
+/// An attribute, or an entry of a map.
 pub(crate) fn null(path: AttributePath) -> Problem {
+    if matches!(path.steps.last(), Some(AttributePathStep::Key(_))) {
+        return null_element(path);
+    }
     invalid("Required attribute is null", format!("`{path}` is required and must not be null.")).at(path)
 }
 

@@ -50,8 +50,8 @@ const ALL: [Figure; 10] = [
     ),
     Figure(
         "plan without changes",
-        "100 managers with a drain each: {growth/100 drains: plan without changes}; 1,000 managers in a map: \
-         {growth/1000 in a map: plan without changes}",
+        "100 managers with a drain each: {growth/100 drains: plan without changes}; 1,000 managers in one health check, \
+         without drains: {growth/1000 in a map: plan without changes}",
         "Growth",
     ),
     Figure(

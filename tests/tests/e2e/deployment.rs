@@ -225,7 +225,7 @@ fn destroyed_deployment_is_an_error_unless_allowed() {
     };
     versions.write(&configuration(""));
     let error = only_error(&versions.new.plan().unwrap().failed());
-    assert!(error.contains("it has no output `grit_runner_managers`. It has no outputs."), "{error}");
+    assert!(error.contains("it has no outputs, so `grit_runner_managers` is missing."), "{error}");
     assert!(error.ends_with("Code: invalid_config"), "{error}");
     versions.write(&configuration("  allow_missing  = true\n"));
     let apply = versions.new.apply().unwrap().succeeded();

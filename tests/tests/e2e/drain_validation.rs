@@ -264,7 +264,7 @@ fn impossible_health_settings_are_refused_at_plan() {
     let health_check = |inner: &str| format!("{HEAD}resource \"grit_runner_health\" \"g\" {{\n{inner}\n}}\n");
     for (title, text) in [
         ("Required attribute is null", health_check("runner_managers = null")),
-        ("Required attribute is null", health_check("runner_managers = { a = null }")),
+        ("Element is null", health_check("runner_managers = { a = null }")),
         ("`stable_for` exceeds the timeout", health_check("runner_managers = {}\nstable_for = \"1d\"")),
         (
             "`stable_for` exceeds the timeout",

@@ -155,7 +155,7 @@ fn new_instance_with_same_id_known_at_apply_keeps_old_instance() {
     let failed = workspace.apply().unwrap().failed();
     let (summary, detail) = &failed.errors()[0];
     assert!(summary.contains("m1 was not drained"), "{summary}");
-    assert!(detail.contains("same `instance_id` \"name\" and a different address"), "{detail}");
+    assert!(detail.contains("same `instance_id` \"name\", but another host or wrapper address"), "{detail}");
 
     // The next step of the error.
     workspace.run(["state", "rm", "grit_runner_drain.a"]).unwrap().succeeded();

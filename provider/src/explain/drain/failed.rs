@@ -99,7 +99,7 @@ impl Words for DrainWords<'_> {
                     self.manager,
                     human(failure.waited)
                 ),
-                &last_seen(failure.last.as_ref()),
+                &last_status(failure),
                 match failure.requested {
                     Requested::Accepted => "The shutdown was requested and continues on the host.",
                     Requested::Perhaps => {
@@ -129,18 +129,19 @@ impl Words for DrainWords<'_> {
                         "Runner manager {manager:?}: the runner process has not exited within {}.",
                         human(failure.waited)
                     ),
-                    &last_seen(failure.last.as_ref()),
+                    &last_status(failure),
                     match (failure.requested, *forceful) {
                         (Requested::No, _) => "No shutdown was requested.",
-                        (_, true) => "The forceful stop is still in progress on the host.",
+                        (_, true) => {
+                            "A forceful stop was requested, but the runner process is still running."
+                        }
                         (_, false) => "The runner is still draining on the host.",
                     },
                     subject.kept(),
                 ]),
                 if *forceful {
                     format!(
-                        "The runner process is still running after a forceful stop. Check the logs of the wrapper and of the runner on the \
-                         host, then {}.",
+                        "Check the logs of the wrapper and of the runner on the host, then {}.",
                         subject.again()
                     )
                 } else {
@@ -181,6 +182,14 @@ impl Words for DrainWords<'_> {
     }
 }
 
+fn last_status(failure: &Failure<NotDrained>) -> String {
+    match (&failure.last, failure.requested) {
+        // The wrapper has accepted the request.
+        (None, Requested::Accepted) => "No status was received yet.".to_owned(),
+        (last, _) => last_seen(last.as_ref()),
+    }
+}
+
 fn what_was_requested(requested: Requested, error: &ClientError) -> &'static str {
     match requested {
         Requested::Accepted => {
@@ -206,8 +215,8 @@ fn not_in_variable(id: &str) -> String {
 fn not_counted(setting: OnUnreachable, requested: Requested, error: &ClientError) -> String {
     let why = match (requested, error.reachability()) {
         (Requested::Accepted | Requested::Perhaps, _) => {
-            "this run had already requested the shutdown. If the host stays unreachable, run the same command again: the next run checks \
-             the setting before its request"
+            "this run had already requested the shutdown. If the host stays unreachable, run the same command again: the new run uses \
+             the setting until it has requested the shutdown"
         }
         (Requested::No, _) if error.is_response() => "the wrapper responded",
         (Requested::No, Reachability::Answered) => "a server responded at the address of the host",

@@ -14,13 +14,13 @@ pub(super) fn too_few_peers(manager: &str, peers: &TooFewPeers, subject: Subject
     let TooFewPeers { healthy, wanted, unhealthy } = peers;
     let unhealthy: Vec<_> =
         unhealthy.iter().map(|(key, problem)| format!("{key} ({})", problem_text(problem))).collect();
+    let unhealthy =
+        if unhealthy.is_empty() { String::new() } else { format!(" Not healthy: {}.", unhealthy.join("; ")) };
     Problem::new(
         Code::Refused,
         "Too few healthy peers to drain",
         format!(
-            "Runner manager {manager:?} was not drained. Healthy peers: {healthy}; required by `guard.min_healthy`: {wanted}. Not \
-             healthy: {}.",
-            if unhealthy.is_empty() { "none".to_owned() } else { unhealthy.join("; ") }
+            "Runner manager {manager:?} was not drained. Healthy peers: {healthy}; required by `guard.min_healthy`: {wanted}.{unhealthy}"
         ),
         subject.healthy_peers(),
     )

@@ -70,8 +70,9 @@ impl Subject {
         match self {
             Self::Drain => format!(
                 "To continue waiting, {SAME_COMMAND}. To abort the remaining jobs first, run `grit-wrapper drain --force --wait \
-                 --address ADDRESS` on the host (ADDRESS: the value of `wrapper_address`). For longer drains, raise `{timeout}` and \
-                 apply before you remove the runner manager from the configuration. After the removal, the timeout cannot change."
+                 --address ADDRESS` on the host (ADDRESS: the value of `wrapper_address`). For the next rollout, raise `{timeout}` \
+                 and apply before you remove a runner manager from the configuration. After the removal, the timeout can no longer be \
+                 changed."
             ),
             Self::ShutdownCreate | Self::ShutdownUpdate => format!(
                 "To continue waiting, apply again. For longer drains, raise `{timeout}`. To abort the remaining jobs, set \
@@ -87,10 +88,9 @@ impl Subject {
     pub(super) fn healthy_peers(self) -> &'static str {
         match self {
             Self::Drain => {
-                "Make the peers healthy, then run the same command again.\n\nTo drain the runner without healthy peers: if the drain \
-                 resource is still in the configuration, lower `guard.min_healthy` and apply this change first. Otherwise, for example \
-                 after a replacement, run `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same \
-                 command again."
+                "Make the peers healthy, then run the same command again.\n\nTo drain the runner without healthy peers, run \
+                 `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same command again. A change of \
+                 `guard` in the configuration has no effect on this destroy: it uses the `guard` of the last apply."
             }
             Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
                 "Make the peers healthy, or lower `guard.min_healthy`, and apply again."

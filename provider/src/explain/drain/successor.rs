@@ -24,11 +24,11 @@ pub(crate) fn instance_id_twice(manager: &str, instance: &str) -> Problem {
         Code::Refused,
         format!("Runner manager {manager} was not drained"),
         format!(
-            "This apply replaced this drain resource by another one with the same `instance_id` {instance:?} and a different address. If \
-             the instance was also replaced, Terraform would now destroy the old instance without a drain. Therefore, this destroy \
-             fails, and the old instance is kept."
+            "This apply replaced this drain resource. The new one has the same `instance_id` {instance:?}, but another host or wrapper \
+             address in `runner_manager`. If the instance was also replaced, Terraform would now destroy the old instance without a \
+             drain. Therefore, this destroy fails, and the old instance is kept."
         ),
-        "If only the address changed: remove the drain resource from the state with `terraform state rm` (this does not drain the \
+        "If only the host or wrapper address changed: remove the drain resource from the state with `terraform state rm` (this does not drain the \
          runner), and apply again.\n\nIf the instance was replaced: drain the old runner with `grit-wrapper drain --wait` on its host, \
          and set an `instance_id` that is different for each instance.",
     )
@@ -45,7 +45,9 @@ pub(crate) fn address_is_used(manager: &str, address: &str, instance: &str, othe
         ),
         format!(
             "If instance {instance:?} still exists, first drain its runner with `grit-wrapper drain --wait` on its host. Then run \
-             `terraform state rm` on the drain resource (this does not drain a runner), and apply again."
+             `terraform state rm` on the drain resource of instance {instance:?} (this does not drain a runner), and apply again. If \
+             both drain resources have the same Terraform address, the command removes both, and the apply creates the drain resource \
+             of instance {other:?} again."
         ),
     )
 }

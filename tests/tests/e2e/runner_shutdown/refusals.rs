@@ -183,11 +183,7 @@ fn wrong_values_are_refused_at_plan() {
         attributes
     };
     for (title, text, attributes) in [
-        (
-            "Required attribute is null",
-            "`runner_managers[\"a\"]`",
-            json!({ "runner_managers": { "a": null } }),
-        ),
+        ("Element is null", "`runner_managers[\"a\"]`", json!({ "runner_managers": { "a": null } })),
         (
             "Required attribute is null",
             "`runner_managers[\"a\"].address`",
