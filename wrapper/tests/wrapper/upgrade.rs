@@ -415,7 +415,6 @@ async fn systemd_sockets_stay_open_during_upgrade() {
     }
 }
 
-/// The path of the socket was removed: no client could reach the open socket.
 /// As after a cleanup of `/run`.
 #[tokio::test]
 async fn runner_is_kept_by_upgrade_without_state_file() {
@@ -427,6 +426,7 @@ async fn runner_is_kept_by_upgrade_without_state_file() {
     assert!(is_alive(runner));
 }
 
+/// The path of the socket was removed: no client could reach the open socket.
 #[tokio::test]
 async fn removed_socket_is_created_by_upgrade() {
     let wrapper = ready(Start::new(), &[]).await;

@@ -96,6 +96,10 @@ impl Record {
         Ok((Self { path: path.to_owned(), _lock: lock }, saved))
     }
 
+    pub(super) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
     /// Replaces the file. After an error, it is unchanged.
     pub(super) fn write(&self, saved: &Saved) -> io::Result<()> {
         self.replace(&serde_json::to_vec(saved)?)

@@ -36,14 +36,12 @@ impl Recorder {
         self.again
     }
 
-    /// Saves the state, if the file does not have it.
+    /// Saves the state, if the file does not have it, or was removed. A failed write is logged, and is to be repeated at [`Recorder::due`].
     pub(in crate::supervise) fn save(&mut self, saved: Saved) -> io::Result<()> {
-        if self.written.as_ref() == Some(&saved) { Ok(()) } else { self.write(saved) }
-    }
-
-    /// Writes the state, also to a file that was removed. A failed write is logged, and is to be repeated at [`Recorder::due`].
-    pub(in crate::supervise) fn write(&mut self, saved: Saved) -> io::Result<()> {
         let Some(record) = &self.record else { return Ok(()) };
+        if self.written.as_ref() == Some(&saved) && record.exists() {
+            return Ok(());
+        }
         let result = record.write(&saved);
         match &result {
             Ok(()) => {

@@ -73,7 +73,7 @@ impl Task {
     pub(super) async fn pause(&mut self, reply: Reply<Paused>) {
         let (paused, failed) = oneshot::channel();
         let ready = match self.recorder.has_file() {
-            true => self.recorder.write(self.saved()).map_err(|_| Refusal::StateNotSaved),
+            true => self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved),
             false => Err(Refusal::NoStateFile),
         };
         let _gone = reply.send(ready.map(|()| Paused { _until_dropped: paused }));
