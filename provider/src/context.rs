@@ -1,6 +1,6 @@
 //! What the calls of one process share: the provider block, and what this run has seen.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use grit_plugin::{
@@ -11,6 +11,7 @@ use grit_ssh::Selectors;
 use parking_lot::RwLock;
 
 use crate::{
+    client::Clients,
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
         object::Object as _,
@@ -18,7 +19,9 @@ use crate::{
         same_manager,
     },
     explain::{plan, protocol, values},
+    gitlab::Connections,
     manager::{Identities, at},
+    random::random,
     run::{Event, Row, Run},
 };
 
@@ -26,6 +29,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Context {
     block: RwLock<ProviderBlock>,
+    /// The connections and the environment variables of a simulation.
+    simulated: Option<((Clients, Connections), BTreeMap<String, String>)>,
     pub(crate) run: Run,
 }
 
@@ -40,6 +45,15 @@ enum ProviderBlock {
 }
 
 impl Context {
+    /// The context of a simulation.
+    pub(crate) fn simulated(
+        clients: Clients,
+        gitlab: Connections,
+        variables: BTreeMap<String, String>,
+    ) -> Self {
+        Self { simulated: Some(((clients, gitlab), variables)), ..Self::default() }
+    }
+
     /// The configuration, or `None` before it is known.
     pub(crate) fn configuration(&self) -> Option<Arc<Configuration>> {
         match &*self.block.read() {
@@ -115,12 +129,20 @@ impl Block for Grit {
     }
 
     async fn run(&self, config: ProviderArgs) -> Result<(), Problems> {
-        let Context { block, run } = &*self.context;
-        if run.start(environment).map_err(|invalid| plan::invalid_switch(&invalid))? {
+        let Context { block, run, simulated } = &*self.context;
+        let variable = |name: &str| match simulated {
+            Some((_, variables)) => variables.get(name).cloned(),
+            None => environment(name),
+        };
+        if run.start(variable).map_err(|invalid| plan::invalid_switch(&invalid))? {
             call().warn(plan::check_disabled());
         }
         *block.write() = if is_known(&config) {
-            let configuration = Configuration::new(config, environment);
+            let configuration = Configuration::new(
+                config,
+                simulated.as_ref().map(|(connections, _)| connections.clone()),
+                variable,
+            );
             configuration.check_variables();
             if configuration.ignores_host_keys() {
                 let path = AttributePath::new("ssh").attribute("insecure_ignore_host_key");
@@ -140,5 +162,5 @@ fn environment(name: &str) -> Option<String> {
 
 /// A random suffix of an id.
 pub(crate) fn unique_suffix() -> String {
-    uuid::Uuid::new_v4().simple().to_string()[..8].to_owned()
+    format!("{:08x}", random() >> 32)
 }

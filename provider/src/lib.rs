@@ -15,6 +15,7 @@ mod fleet;
 mod functions;
 mod gitlab;
 mod manager;
+mod random;
 mod resources;
 mod run;
 #[doc(hidden)]
@@ -29,7 +30,10 @@ use context::{Context, Grit};
 
 /// The provider `grit`.
 pub fn registry() -> Registry {
-    let context = Arc::<Context>::default();
+    registry_of(Arc::default())
+}
+
+fn registry_of(context: Arc<Context>) -> Registry {
     Registry::new("registry.terraform.io/runner-tools/grit", Grit { context: context.clone() })
         .version(version(REVISION))
         .quiet(&["hyper_rustls", "russh"])

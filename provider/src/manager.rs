@@ -3,10 +3,10 @@
 use std::fmt;
 
 use grit_plugin::schema::AttributePath;
-use grit_ssh::{AddressError, Connector, HostPort, Selectors, Target, WrapperAddress};
+use grit_ssh::{AddressError, HostPort, Selectors, Target, WrapperAddress};
 use serde::{Deserialize, Serialize};
 
-use crate::client::WrapperClient;
+use crate::client::{Client, Clients};
 
 /// How evidence was received at a TCP address, where any user of the host can respond while the wrapper does not run.
 pub(crate) const UNVERIFIED_PEER: &str = "over TCP, not verified";
@@ -86,7 +86,7 @@ pub(crate) struct Manager {
     pub(crate) name: String,
     pub(crate) identity: WrapperIdentity,
     target: Target,
-    connector: Connector,
+    clients: Clients,
 }
 
 /// An address that is missing or malformed: it was unknown at plan, or the state was edited.
@@ -99,13 +99,13 @@ pub struct InvalidManager {
 
 impl Manager {
     /// `identity`: of the same values as `target`.
-    pub(crate) fn new(target: Target, identity: WrapperIdentity, connector: Connector) -> Self {
-        Self { name: target.manager.clone(), identity, target, connector }
+    pub(crate) fn new(target: Target, identity: WrapperIdentity, clients: Clients) -> Self {
+        Self { name: target.manager.clone(), identity, target, clients }
     }
 
     /// A client of its wrapper. It opens no connection before its first call.
-    pub(crate) fn client(&self) -> WrapperClient {
-        WrapperClient::new(self.connector.clone(), self.target.clone())
+    pub(crate) fn client(&self) -> Client {
+        self.clients.client(&self.target)
     }
 
     /// Whether the kernel protects the address of the wrapper, so that no other user of the host can respond there.

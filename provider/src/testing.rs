@@ -39,6 +39,25 @@ pub mod data_sources {
     pub use crate::data_sources::{Deployment, RunnerStatus};
 }
 
+/// The provider over simulated wrappers.
+pub mod simulation {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use grit_plugin::Registry;
+
+    pub use crate::{
+        client::{Clients, SimulatedWrapper},
+        gitlab::{Answer, Connections, GitlabError, SimulatedGitlab},
+        random::seed,
+    };
+
+    /// The provider, whose runner managers and GitLab have these connections instead of those of its provider block, with these environment
+    /// variables.
+    pub fn registry(clients: Clients, gitlab: Connections, variables: BTreeMap<String, String>) -> Registry {
+        crate::registry_of(Arc::new(crate::context::Context::simulated(clients, gitlab, variables)))
+    }
+}
+
 pub mod functions {
     pub use crate::functions::{ManagersFromGrit, ValidateManagers};
 }
@@ -51,7 +70,10 @@ pub mod resources {
 }
 
 pub mod transport {
-    pub use grit_ssh::{Cause, HostKeyVerdict, HostPort, Peer, Phase, Secret, WrapperAddress};
+    pub use grit_ssh::{
+        Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict, HostPort,
+        Peer, Phase, Route, Secret, TransportError, WrapperAddress,
+    };
 }
 
 #[derive(Clone, Debug)]
@@ -65,7 +87,7 @@ impl Connections {
     /// If the block does not match the schema.
     pub fn new(provider_block: &Json, variable: impl Fn(&str) -> Option<String>) -> Self {
         let block: ProviderArgs = decode(provider_block);
-        Self(Arc::new(Configuration::new(block, variable)))
+        Self(Arc::new(Configuration::new(block, None, variable)))
     }
 
     /// The errors and the warnings of `terraform validate` for a provider block.
@@ -88,7 +110,7 @@ impl Connections {
     #[expect(clippy::expect_used, reason = "for tests")]
     pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
         let entry: RunnerManagerArgs = decode(runner_manager);
-        entry.resolve(key, &self.0).expect("addresses").client()
+        entry.resolve(key, &self.0).expect("addresses").client().over_ssh().expect("an SSH client")
     }
 }
 

@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["run/"],
     &["manager.rs"],
     &["client/", "gitlab/"],
-    &["duration.rs"],
+    &["duration.rs", "random.rs"],
 ];
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::WrapperClient,
+    client::Client,
     config::{
         drain::{DRAIN_ATTEMPTS, shortened},
         manager::{self, RunnerManagers, check_managers},
@@ -76,7 +76,7 @@ impl Block for CancelDrain {
             retry: configuration.retry(config.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         };
         let stop = &call().stop;
-        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+        let operation = |manager: Manager, wrapper: Watched<Client>| async move {
             let line = match fleet::cancel::run(&manager.name, &wrapper, policy, stop).await? {
                 Cancelled::Done => "the drain was cancelled",
                 Cancelled::NotDraining => "no drain is in progress",

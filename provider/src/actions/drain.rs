@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::WrapperClient,
+    client::Client,
     config::{
         drain::{DRAIN_TIMEOUT, DrainOptions, WAIT},
         enum_attribute::EnumAttribute as _,
@@ -56,7 +56,7 @@ impl Drain {
     async fn drain(
         &self,
         manager: &Manager,
-        wrapper: &Watched<WrapperClient>,
+        wrapper: &Watched<Client>,
         policy: &DrainPolicy,
         configuration: &Configuration,
     ) -> Result<Done, Failure<NotDrained>> {
@@ -141,7 +141,7 @@ impl Block for Drain {
         let start = Instant::now();
         let configuration = &*configured(&self.context, &config.runner_managers)?;
         let policy = &config.policy(configuration, start);
-        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+        let operation = |manager: Manager, wrapper: Watched<Client>| async move {
             self.drain(&manager, &wrapper, policy, configuration).await
         };
         over(manager::resolve(&config.runner_managers, configuration), start, operation, |name, failure| {

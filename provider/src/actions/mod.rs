@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::progress::{Reporter, Watched};
 use crate::{
-    client::WrapperClient,
+    client::Client,
     config::{
         manager::{RunnerManagers, check_managers, required_managers},
         provider_block::Configuration,
@@ -61,7 +61,7 @@ struct Done {
 async fn over<P, F>(
     managers: fleet::Managers,
     start: Instant,
-    operation: impl Fn(Manager, Watched<WrapperClient>) -> F,
+    operation: impl Fn(Manager, Watched<Client>) -> F,
     explain: impl Fn(&str, &Failure<P>) -> Problem,
 ) -> Result<(), Problems>
 where

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::WrapperClient,
+    client::Client,
     config::{
         enum_attribute::{EnumAttribute as _, check_member, member},
         health_level::RequiredLevel,
@@ -80,7 +80,7 @@ impl Block for Start {
             retry: configuration.retry(config.retry.as_ref_option(), None),
         };
         let stop = &call().stop;
-        let operation = |manager: Manager, wrapper: Watched<WrapperClient>| async move {
+        let operation = |manager: Manager, wrapper: Watched<Client>| async move {
             let healthy = fleet::health::wait(&manager.name, &wrapper, policy, stop).await?;
             let line = format!("the runner is healthy after {}", human(healthy.waited));
             Ok(Done { line, warnings: Vec::new() })

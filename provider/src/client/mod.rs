@@ -2,6 +2,7 @@
 //!
 //! Only this module uses tonic's generated types.
 
+mod any;
 mod channel;
 mod drain_info;
 mod error;
@@ -12,6 +13,8 @@ mod snapshot;
 mod wrapper;
 mod wrapper_client;
 
+pub(crate) use any::Client;
+pub use any::{Clients, SimulatedWrapper};
 #[cfg(test)]
 pub(crate) use drain_info::DrainInfo;
 pub use error::ClientError;

@@ -10,7 +10,7 @@ use super::{object::object, text::set};
 use crate::{
     explain::values,
     fleet::receipt::NoReceipt,
-    gitlab::{Gitlab, Instance, certificates},
+    gitlab::{Connections, Gitlab, Instance, certificates},
 };
 
 /// The instance, unless `url` sets another.
@@ -73,7 +73,7 @@ impl GitlabArgs {
     }
 
     /// Opens no connection. A value that became known only in the apply was not checked.
-    pub(super) fn client(&self) -> Result<Gitlab, Unusable> {
+    pub(super) fn client(&self, connections: &Connections) -> Result<Gitlab, Unusable> {
         let (url, certificates) = (set(&self.url), set(&self.ca_certificate));
         let instance = Instance::parse(url.as_deref().unwrap_or(URL)).ok_or(Unusable::Invalid("url"))?;
         if set(&self.token).is_some_and(|token| !is_token(&token)) {
@@ -83,7 +83,7 @@ impl GitlabArgs {
             return Err(Unusable::Invalid("ca_certificate"));
         }
         let token = Secret::new(set(&self.token).ok_or(Unusable::NoToken)?);
-        Gitlab::new(instance, &token, certificates).ok_or(Unusable::Invalid("token"))
+        Gitlab::new(instance, &token, certificates, connections).ok_or(Unusable::Invalid("token"))
     }
 }
 
@@ -127,7 +127,9 @@ mod tests {
                 variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             };
             match GitlabArgs::or_environment(gitlab, variable) {
-                Value::Value(args) => Some(args.client().map(|gitlab| gitlab.instance().to_string())),
+                Value::Value(args) => {
+                    Some(args.client(&Connections::Https).map(|gitlab| gitlab.instance().to_string()))
+                }
                 _ => None,
             }
         };

@@ -110,7 +110,7 @@ impl RunnerManagerArgs {
             // Not as null if it is empty: that is an error of the connection.
             host_key: self.host_key.as_ref_option().cloned(),
         };
-        Ok(Manager::new(target, identity, configuration.connector.clone()))
+        Ok(Manager::new(target, identity, configuration.clients.clone()))
     }
 }
 

@@ -13,8 +13,9 @@ use super::{
     ssh::SshArgs,
 };
 use crate::{
+    client::Clients,
     fleet::{Retry, receipt::NoReceipt},
-    gitlab::Gitlab,
+    gitlab::{Connections, Gitlab},
 };
 
 object! {
@@ -64,7 +65,8 @@ impl ProviderArgs {
 
 /// A provider block without unknown values, with the connector that all calls share.
 pub(crate) struct Configuration {
-    pub(super) connector: Connector,
+    connector: Connector,
+    pub(super) clients: Clients,
     pub(super) ssh: SshArgs,
     gitlab: Option<Result<Gitlab, Unusable>>,
     retry: Option<RetryArgs>,
@@ -79,14 +81,20 @@ impl Configuration {
     }
 
     /// Opens no connection and reads no file. `variable` reads environment variables, once.
-    pub(crate) fn new(block: ProviderArgs, variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn new(
+        block: ProviderArgs,
+        simulated: Option<(Clients, Connections)>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Self {
         let job_url = variable("CI_JOB_URL").unwrap_or_default();
         let block = block.or_environment(variable);
         let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
         let ssh = block.ssh.unwrap_or_default();
         let connector = Connector::new(ssh.settings(max_handshakes));
-        let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client());
-        Self { connector, ssh, gitlab, retry: block.retry.as_option(), job_url }
+        let (clients, connections) =
+            simulated.unwrap_or_else(|| (Clients::Ssh(connector.clone()), Connections::Https));
+        let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client(&connections));
+        Self { connector, clients, ssh, gitlab, retry: block.retry.as_option(), job_url }
     }
 
     /// Where to ask for the receipt of a drain; `None` if it is not configured.

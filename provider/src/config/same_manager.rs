@@ -61,7 +61,7 @@ mod tests {
             names.split_whitespace().map(|name| (name.to_owned(), Json::Null)).collect();
         ssh.extend(values.as_object().unwrap().clone());
         let block = json!({ "ssh": ssh, "gitlab": null, "retry": null, "max_parallel": null });
-        Configuration::new(serde_json::from_value(block).unwrap(), |_| None)
+        Configuration::new(serde_json::from_value(block).unwrap(), None, |_| None)
     }
 
     /// The errors with these values of `ssh` in the provider block.

@@ -13,7 +13,7 @@ use super::{
     retry::Retry,
 };
 use crate::{
-    client::{Wrapper, WrapperClient},
+    client::{Client, Wrapper},
     gitlab::Gitlab,
     manager::Manager,
     run::Run,
@@ -31,7 +31,7 @@ pub(crate) struct Draining<'a> {
 
 /// The peers of a drain, and how many of them must be healthy.
 pub(crate) struct Guard {
-    pub(crate) peers: BTreeMap<String, Peer<WrapperClient>>,
+    pub(crate) peers: BTreeMap<String, Peer<Client>>,
     pub(crate) min_healthy: usize,
     pub(crate) retry: Retry,
 }

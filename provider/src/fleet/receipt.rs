@@ -122,6 +122,7 @@ pub(crate) async fn ask(
         }
     };
     let jobs = tokio::select! {
+        biased;
         () = stop.cancelled() => {
             missing.push(NoReceipt::Interrupted);
             Vec::new()
@@ -185,6 +186,7 @@ async fn until_empty(
     loop {
         let asked = Instant::now();
         let found = tokio::select! {
+            biased;
             found = all(gitlab, questions) => found,
             () = sleep_until(times.end) => {
                 let error = listed.is_empty().then_some(GitlabError::Timeout(LIMIT));
@@ -249,7 +251,7 @@ async fn retried(gitlab: &Gitlab, job: &Job) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gitlab::Instance;
+    use crate::gitlab::{Connections, Instance};
     use grit_proto::wrapper_v1 as v1;
     use grit_ssh::Secret;
     use tokio::{
@@ -271,7 +273,7 @@ mod tests {
     async fn job_is_named_if_the_end_cuts_the_last_question_short() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let instance = Instance::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-        let gitlab = Gitlab::new(instance, &Secret::new("t"), None).unwrap();
+        let gitlab = Gitlab::new(instance, &Secret::new("t"), None, &Connections::Https).unwrap();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn token_is_for_the_configured_instance_only() {
         let instance = Instance::parse("https://gitlab.example/sub/").unwrap();
-        let gitlab = Gitlab::new(instance, &Secret::new("t"), None).unwrap();
+        let gitlab = Gitlab::new(instance, &Secret::new("t"), None, &Connections::Https).unwrap();
         let of = |registrations: &[v1::Registration]| {
             let status = v1::Status { registrations: registrations.to_vec(), ..v1::Status::default() };
             let (questions, missing) = questions(&gitlab, &Snapshot::from(status));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::random::random;
+
 /// The number of attempts, and the delays between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
@@ -48,11 +50,10 @@ impl Backoff {
     }
 }
 
-/// A random number from 0 to 1. A UUID is random enough for jitter.
+/// A random number from 0 to 1.
 fn random_fraction() -> f64 {
-    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
     // The top 48 bits of a version 4 UUID are all random.
-    (high >> 16) as f64 / (1_u64 << 48) as f64
+    (random() >> 16) as f64 / (1_u64 << 48) as f64
 }
 
 #[cfg(test)]

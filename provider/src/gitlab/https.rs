@@ -1,9 +1,9 @@
 //! One request to GitLab over HTTP/1.1.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use http::{
-    HeaderValue, Method, Request, StatusCode,
+    HeaderValue, Method, Request,
     header::{ACCEPT, CONTENT_LENGTH, USER_AGENT},
 };
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
@@ -12,17 +12,14 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::task::spawn_blocking;
 use tokio_rustls::rustls::{
     ClientConfig, RootCertStore,
     crypto::ring::default_provider,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use super::error::GitlabError;
-
-/// The maximum duration of a request.
-const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+use super::{answer::Answer, error::GitlabError};
 
 /// Ten times larger than a page of jobs.
 const MAX_RESPONSE: usize = 8 << 20;
@@ -32,15 +29,6 @@ const AGENT: HeaderValue =
 
 /// A client without redirects and without proxies.
 pub(super) struct Https(Client<HttpsConnector<HttpConnector>, Empty<&'static [u8]>>);
-
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    /// GitLab's header `x-next-page`: empty on the last page.
-    pub(super) next_page: Option<String>,
-    /// GitLab's header `x-total`, which it does not send for a list that is limited to a system id.
-    pub(super) has_total: bool,
-    pub(super) body: Vec<u8>,
-}
 
 impl Https {
     pub(super) async fn new(uses_tls: bool, ca_certificate: Option<&str>) -> Result<Self, GitlabError> {
@@ -84,22 +72,19 @@ impl Https {
             .header(CONTENT_LENGTH, 0)
             .body(Empty::new())
             .map_err(|error| GitlabError::request(&error))?;
-        let answer = async {
-            let answer = self.0.request(request).await.map_err(|error| GitlabError::request(&error))?;
-            let next_page = answer.headers().get("x-next-page");
-            let next_page = next_page.map(|page| String::from_utf8_lossy(page.as_bytes()).into_owned());
-            let has_total = answer.headers().contains_key("x-total");
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await.map_err(|error| {
-                if error.is::<LengthLimitError>() {
-                    GitlabError::TooLarge(MAX_RESPONSE)
-                } else {
-                    GitlabError::request(error.as_ref())
-                }
-            })?;
-            Ok(Answer { status, next_page, has_total, body: body.to_bytes().into() })
-        };
-        timeout(REQUEST_LIMIT, answer).await.map_err(|_| GitlabError::Timeout(REQUEST_LIMIT))?
+        let answer = self.0.request(request).await.map_err(|error| GitlabError::request(&error))?;
+        let next_page = answer.headers().get("x-next-page");
+        let next_page = next_page.map(|page| String::from_utf8_lossy(page.as_bytes()).into_owned());
+        let has_total = answer.headers().contains_key("x-total");
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                GitlabError::TooLarge(MAX_RESPONSE)
+            } else {
+                GitlabError::request(error.as_ref())
+            }
+        })?;
+        Ok(Answer { status, next_page, has_total, body: body.to_bytes().into() })
     }
 }
 

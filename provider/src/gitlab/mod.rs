@@ -2,19 +2,23 @@
 //!
 //! The token is sent to the configured instance only, whatever a host reports, and never to a redirect's target.
 
+mod answer;
+mod any;
 mod error;
 mod https;
+mod instance;
 
 use std::{fmt, sync::Arc};
 
-use http::{HeaderValue, Method, StatusCode, Uri, uri::Scheme};
+use http::{HeaderValue, Method, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::sync::OnceCell;
 
-pub(crate) use error::GitlabError;
+pub use answer::Answer;
+pub use any::{Connections, SimulatedGitlab};
+pub use error::GitlabError;
 use grit_ssh::Secret;
 pub(crate) use https::certificates;
-use https::{Answer, Https};
+pub(crate) use instance::Instance;
 
 /// GitLab's maximum for a page.
 const PAGE: usize = 100;
@@ -29,17 +33,7 @@ pub(crate) struct Gitlab(Arc<Shared>);
 struct Shared {
     instance: Instance,
     token: HeaderValue,
-    /// In PEM format, besides the authorities of the machine.
-    ca_certificate: Option<String>,
-    https: OnceCell<Https>,
-}
-
-/// The URL of a GitLab instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Instance {
-    origin: String,
-    /// The path of an installation below a path, without a slash at its end.
-    path: String,
+    connection: any::Connection,
 }
 
 /// A job that GitLab lists.
@@ -59,41 +53,6 @@ struct Project {
     id: u64,
 }
 
-impl Instance {
-    /// The instance with this URL: `https` or `http`, without user, query and fragment.
-    pub(crate) fn parse(url: &str) -> Option<Self> {
-        let uri = url.trim().parse::<Uri>().ok()?;
-        let is_plain =
-            uri.query().is_none() && !url.contains('#') && !uri.authority()?.as_str().contains('@');
-        let path = uri.path().trim_end_matches('/').to_owned();
-        is_plain.then_some(Self { origin: origin(&uri)?, path })
-    }
-
-    /// Whether this instance has the URL that a host reports: scheme, host and port.
-    pub(crate) fn is_at(&self, url: &str) -> bool {
-        url.parse::<Uri>().ok().and_then(|uri| origin(&uri)).is_some_and(|origin| origin == self.origin)
-    }
-}
-
-impl fmt::Display for Instance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.origin, self.path)
-    }
-}
-
-/// Scheme, host and port in one notation. The default port of the scheme is left out.
-fn origin(uri: &Uri) -> Option<String> {
-    let (scheme, host) = (uri.scheme()?, uri.host()?.to_ascii_lowercase());
-    let default = match scheme {
-        scheme if *scheme == Scheme::HTTPS => 443,
-        scheme if *scheme == Scheme::HTTP => 80,
-        _ => return None,
-    };
-    let port = uri.port_u16().filter(|port| *port != default);
-    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-    Some(format!("{scheme}://{host}{port}"))
-}
-
 /// Has no token.
 impl fmt::Debug for Gitlab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,10 +62,16 @@ impl fmt::Debug for Gitlab {
 
 impl Gitlab {
     /// Opens no connection, and reads no file. `None`: the token is no header value.
-    pub(crate) fn new(instance: Instance, token: &Secret, ca_certificate: Option<String>) -> Option<Self> {
+    pub(crate) fn new(
+        instance: Instance,
+        token: &Secret,
+        ca_certificate: Option<String>,
+        connections: &Connections,
+    ) -> Option<Self> {
         let mut token = HeaderValue::from_str(token.expose()).ok()?;
         token.set_sensitive(true);
-        Some(Self(Arc::new(Shared { instance, token, ca_certificate, https: OnceCell::new() })))
+        let connection = connections.connection(ca_certificate);
+        Some(Self(Arc::new(Shared { instance, token, connection })))
     }
 
     pub(crate) fn instance(&self) -> &Instance {
@@ -158,20 +123,12 @@ impl Gitlab {
     }
 
     async fn call(&self, method: Method, path: &str) -> Result<Answer, GitlabError> {
-        let Shared { instance, token, ca_certificate, https } = &*self.0;
-        let https =
-            https.get_or_try_init(|| Https::new(instance.uses_tls(), ca_certificate.as_deref())).await?;
-        let answer = https.call(method, &format!("{instance}/api/v4{path}"), token).await?;
+        let Shared { instance, token, connection } = &*self.0;
+        let answer = connection.call(instance, method, format!("{instance}/api/v4{path}"), token).await?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => Ok(answer),
             status => Err(GitlabError::Status(status)),
         }
-    }
-}
-
-impl Instance {
-    fn uses_tls(&self) -> bool {
-        self.origin.starts_with("https://")
     }
 }
 

@@ -59,7 +59,8 @@ impl Server {
 }
 
 fn gitlab(url: &str, ca_certificate: Option<String>) -> Gitlab {
-    Gitlab::new(Instance::parse(url).unwrap(), &Secret::new(TOKEN), ca_certificate).unwrap()
+    Gitlab::new(Instance::parse(url).unwrap(), &Secret::new(TOKEN), ca_certificate, &Connections::Https)
+        .unwrap()
 }
 
 async fn serve(

@@ -252,6 +252,7 @@ impl Resource for RunnerHealth {
         let timeout = WaitTimeouts::update(&planned.timeouts, HEALTH_TIMEOUT);
         let candidates = self.candidates(&prior, &planned);
         let state = tokio::select! {
+            biased;
             state = self.wait_until_healthy(planned, timeout, start) => state?,
             never = Self::connect(&candidates) => match never {},
         };

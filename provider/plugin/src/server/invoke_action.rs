@@ -17,6 +17,7 @@ impl Service {
         // Separate from the stream: the work continues, with its stop token cancelled, when the caller drops the stream.
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 diagnostics = service.run_action(request, events.clone()) => {
                     let _ = events.send(Ok(wire::completed(diagnostics)));
                 }

@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn only_short_attempt_at_deadline_is_cut_off() {
         let policy = HealthState::default().policy(
-            &Configuration::new(ProviderArgs::default(), |_| None),
+            &Configuration::new(ProviderArgs::default(), None, |_| None),
             Instant::now(),
             REFRESH_TIMEOUT,
         );

@@ -31,7 +31,7 @@ use super::{
     state::{HealthState, START_DRAINS},
 };
 use crate::{
-    client::{Wrapper as _, WrapperClient},
+    client::{Client, Wrapper as _},
     config::{manager, provider_block::Configuration},
     explain::start_drains,
     fleet::{
@@ -56,7 +56,7 @@ pub(super) struct Candidate {
     id: String,
     early: EarlyDrain,
     manager: Manager,
-    client: WrapperClient,
+    client: Client,
 }
 
 /// Why a drain is left to its destroy.
@@ -213,7 +213,7 @@ impl RunnerHealth {
     }
 }
 
-async fn is_grit_wrapper(client: &WrapperClient) -> bool {
+async fn is_grit_wrapper(client: &Client) -> bool {
     client.read_status().await.is_ok_and(|snapshot| snapshot.detail.is_some())
 }
 
