@@ -10,4 +10,6 @@ pub mod cli;
 pub mod daemon;
 pub mod runner;
 pub mod supervise;
+#[doc(hidden)]
+pub mod testing;
 pub mod text;

@@ -223,7 +223,7 @@ impl Control {
 }
 
 /// The stop that a request describes.
-fn requested_stop(request: &DrainRequest) -> Result<Stop, ControlError> {
+pub(crate) fn requested_stop(request: &DrainRequest) -> Result<Stop, ControlError> {
     let mode = match request.mode() {
         v1::Mode::Unspecified | v1::Mode::Graceful => Mode::Graceful,
         v1::Mode::Forceful => Mode::Forceful,

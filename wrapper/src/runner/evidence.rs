@@ -101,6 +101,15 @@ impl Evidence {
         Observation { aborts_jobs: self.aborts_jobs, shutdown_timeout: self.shutdown_timeout }
     }
 
+    /// Begins a probe of this child. Forgets what is known of another one, and what the last probe has read.
+    pub(crate) fn begin(&mut self, child: ChildInfo, config: Result<Arc<RunnerConfig>, ConfigError>) {
+        if self.child != Some(child) {
+            *self = Self { child: Some(child), ..Self::default() };
+        }
+        self.config = Some(config);
+        (self.fault, self.ready, self.metrics) = Default::default();
+    }
+
     /// Updates what is kept, after a probe in this state.
     pub(super) fn remember(&mut self, state: &State) {
         let now = Moment::now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use grit_proto::wrapper_v1::Level;
 
 use super::{Health, evidence::Evidence, quit_problem::drain_reasons, runner_config::ConfigError};
-use crate::supervise::{State, Supervision};
+use crate::supervise::{ChildInfo, State, Supervision};
 
 /// Minimum uptime of a healthy runner. A runner that fails at its start, for example because its configuration is invalid, exits earlier.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
@@ -73,6 +73,20 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
         }
     };
     (Level::None, vec![reason.to_owned()])
+}
+
+impl Health {
+    /// The result of a probe of this child, with what it has read.
+    pub(crate) fn of(supervision: &Supervision, child: ChildInfo, evidence: &mut Evidence) -> Self {
+        let is_running = matches!(supervision.state, State::Running { .. });
+        evidence.uptime = is_running.then(|| child.started.elapsed());
+        evidence.restarted = supervision.restarts.automatic;
+        evidence.remember(&supervision.state);
+        let (level, reasons) = health_level(evidence);
+        evidence.has_polled |= level >= Level::Polling;
+        let level_max = level_max(evidence);
+        Self { level, level_max, reasons, evidence: evidence.clone(), ..Self::default() }
+    }
 }
 
 /// The level that a probe found, and the reasons why the next level is not reached.

@@ -32,7 +32,14 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use crate::supervise::State;
 
-pub(crate) use self::{evidence::Evidence, level::level_now, quit_problem::waits_for};
+pub(crate) use self::{
+    evidence::Evidence,
+    level::level_now,
+    quit_problem::waits_for,
+    request_gap::{Gap, Report},
+    runner_config::parse as parse_config,
+    runner_metrics::RunnerMetrics,
+};
 pub use grit_proto::wrapper_v1::Level;
 
 #[cfg(test)]

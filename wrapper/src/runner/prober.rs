@@ -16,7 +16,6 @@ use super::{
     evidence::{Evidence, Oldest},
     http_client::{GetError, Http, Server},
     job_list::{self, Job},
-    level::{health_level, level_max},
     quit_problem::quit_problem,
     request_gap::RequestGap,
     runner_metrics::RunnerMetrics,
@@ -155,15 +154,11 @@ impl Prober {
             *evidence = Evidence { config: Some(config), ..Evidence::default() };
             return Health { evidence: evidence.clone(), ..Health::default() };
         };
-        if evidence.child != Some(child) {
-            *evidence = Evidence { child: Some(child), ..Evidence::default() };
-        }
         let endpoint = self.reader.endpoint(config.as_deref().ok());
         let begin = Instant::now();
-        evidence.config = Some(config);
+        evidence.begin(child, config);
         evidence.suspended = process::is_suspended(child.pid());
         evidence.has_server = endpoint.is_some();
-        (evidence.fault, evidence.ready, evidence.metrics) = Default::default();
         let mut jobs = None;
         // A suspended runner would not respond within the timeout.
         if let Some(endpoint) = endpoint.filter(|_| !evidence.suspended) {
@@ -177,14 +172,9 @@ impl Prober {
         evidence.oldest = jobs.as_deref().and_then(oldest);
         evidence.launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
         evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
-        evidence.uptime = uptime(&supervision.state, child);
-        evidence.restarted = supervision.restarts.automatic;
-        evidence.remember(&supervision.state);
-        let (level, reasons) = health_level(evidence);
-        evidence.has_polled |= level >= Level::Polling;
-        debug!({ key::LEVEL } = ?level, { key::REASONS } = ?reasons, "probe finished");
-        let level_max = level_max(evidence);
-        Health { level, level_max, reasons, evidence: evidence.clone(), ..Health::default() }
+        let health = Health::of(supervision, child, evidence);
+        debug!({ key::LEVEL } = ?health.level, { key::REASONS } = ?health.reasons, "probe finished");
+        health
     }
 
     /// Reads the runner's readiness and metrics. The error is a reason.
@@ -234,11 +224,6 @@ fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
 
 /// The first lines of the metrics are kept up to this number of bytes: for an error, they say what is wrong.
 const BEGINNING: usize = 1000;
-
-/// Uptime of a child that is not stopping.
-fn uptime(state: &State, child: ChildInfo) -> Option<Duration> {
-    matches!(state, State::Running { .. }).then(|| child.started.elapsed())
-}
 
 fn oldest(jobs: &[Job]) -> Option<Oldest> {
     let job = jobs.iter().max_by_key(|job| job.duration)?;

@@ -12,32 +12,26 @@
 //! Some milliseconds pass between a read and the signal, and the runner must not begin a request in this time. It gives the sections their turns at
 //! a fixed interval, so that the next turn is known after one was seen (`gitlab_runner_worker_feeds_total`): SIGQUIT is not sent just before it.
 
-use std::{collections::BTreeMap, ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
+mod decision;
+
+use std::{ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
 
 use futures::FutureExt;
 use hyper::StatusCode;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
+use self::decision::REPORT_INTERVAL;
+pub(crate) use self::decision::{Gap, Report};
 use super::{
     config_reader::Reader,
     http_client::{Http, Server},
-    runner_config::RunnerConfig,
     runner_metrics::RunnerMetrics,
 };
 use crate::supervise::{ChildInfo, Handle, Phase, State, Supervision, log_key as key};
 
 /// The pause between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(20);
-
-/// GitLab does not work on a request for so long: it holds an older one, until something changes for the runner.
-const HELD: Duration = Duration::from_secs(5);
-
-/// When all reads have failed for so long, the number of open requests is unknown.
-const UNREADABLE: Duration = Duration::from_secs(5);
-
-/// The minimum time between two reports of numbers: each of them changes the status.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The metric with the open requests. The runner sorts its metrics by name.
 const GAUGE: &str = "gitlab_runner_request_concurrency";
@@ -50,12 +44,6 @@ const BEGUN: &str = "gitlab_runner_jobs_total";
 
 /// The number of turns is the last metric that is read.
 const FEEDS: &str = "gitlab_runner_worker_feeds_total";
-
-/// So close to the next turn of a section, SIGQUIT is not sent.
-const MARGIN: Duration = Duration::from_millis(100);
-
-/// The longest wait for the first turn. With longer intervals, a turn at just this moment is improbable.
-const LONGEST_TURN: Duration = Duration::from_secs(6);
 
 /// The metrics with the requests that have ended.
 const ENDED: [&str; 2] =
@@ -98,47 +86,19 @@ impl RequestGap {
             }
         };
         let server = Server { endpoint, runner: child };
-        let turn = config.as_deref().and_then(turn);
-        let (mut sections, mut turns) = (Sections::default(), Turns::new(turn, Instant::now()));
-        let (mut failing_since, mut reported) = (None, None);
+        let mut gap = Gap::new(config.as_deref(), Instant::now());
         loop {
             // The lookup of a name panics if there are no more threads, as for a probe.
             let read = AssertUnwindSafe(self.read(&server)).catch_unwind().await.ok().flatten();
-            let now = Instant::now();
-            match read {
-                Some(metrics) => {
-                    failing_since = None;
-                    // A runner without a free worker begins no request in its next turn.
-                    let is_full = config.as_deref().is_some_and(|config| config.is_full(metrics.jobs));
-                    let is_close = turns.is_close(&metrics, now) && !is_full;
-                    match sections.add(&metrics, now) {
-                        Reading::Unconfirmed => {}
-                        Reading::Open(0) if is_close => {}
-                        Reading::Open(open @ 1..) => {
-                            let is_new = |(of, at): (u32, Instant)| of != open && now >= at + REPORT_INTERVAL;
-                            if reported.is_none_or(is_new) {
-                                if reported.is_none() {
-                                    let pid = child.pid();
-                                    info!(
-                                        { key::PID } = pid,
-                                        { key::OPEN_REQUESTS } = open,
-                                        "delaying SIGQUIT until no job request is open"
-                                    );
-                                }
-                                reported = Some((open, now));
-                                supervisor.job_requests(child, Some(open));
-                            }
-                        }
-                        Reading::Open(0) => supervisor.job_requests(child, Some(0)),
-                        Reading::NotReported => supervisor.job_requests(child, None),
-                    }
+            if let Some(report) = gap.add(read.as_ref(), Instant::now()) {
+                if let Report::FirstOpen(open) = report {
+                    info!(
+                        { key::PID } = child.pid(),
+                        { key::OPEN_REQUESTS } = open,
+                        "delaying SIGQUIT until no job request is open"
+                    );
                 }
-                // A slow read is none that has failed: a large page takes seconds on a busy host.
-                None => {
-                    if now >= *failing_since.get_or_insert(now) + UNREADABLE {
-                        supervisor.job_requests(child, None);
-                    }
-                }
+                supervisor.job_requests(child, report.number());
             }
             sleep(READ_INTERVAL).await;
         }
@@ -169,214 +129,5 @@ fn waiting(supervision: &Supervision) -> Option<ChildInfo> {
     match supervision.state {
         State::Stopping { child, phase: Phase::AwaitingGap { .. }, .. } => Some(child),
         _ => None,
-    }
-}
-
-/// The interval between the turns of two sections; `None` if it is too short to send a signal in between.
-fn turn(config: &RunnerConfig) -> Option<Duration> {
-    let turn =
-        config.check_interval / u32::try_from(config.sections.len()).ok().filter(|count| *count > 0)?;
-    (turn > 4 * MARGIN).then_some(turn)
-}
-
-/// The turns of the sections, as far as they were seen in one wait.
-#[derive(Debug)]
-struct Turns {
-    interval: Option<Duration>,
-    begin: Instant,
-    count: Option<u64>,
-    last: Option<Instant>,
-}
-
-impl Turns {
-    fn new(interval: Option<Duration>, begin: Instant) -> Self {
-        Self { interval, begin, count: None, last: None }
-    }
-
-    /// Adds a read. Returns whether a section may get its next turn before a signal arrives.
-    fn is_close(&mut self, metrics: &RunnerMetrics, now: Instant) -> bool {
-        let before = std::mem::replace(&mut self.count, metrics.feeds);
-        if before.is_some_and(|before| metrics.feeds > Some(before)) {
-            self.last = Some(now);
-        }
-        let (Some(interval), Some(_)) = (self.interval, metrics.feeds) else { return false };
-        match self.last {
-            // Later than that, the section waits for a worker: all of them have jobs.
-            Some(last) => (interval.saturating_sub(MARGIN)..interval + MARGIN).contains(&(now - last)),
-            None => now < self.begin + LONGEST_TURN.min(interval + MARGIN),
-        }
-    }
-}
-
-/// What the reads so far show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// The runner has no such metric.
-    NotReported,
-    /// No request is open, which the next read may confirm.
-    Unconfirmed,
-    /// Requests to which GitLab can assign a job.
-    Open(u32),
-}
-
-/// The sections of the runner in the reads of one wait.
-#[derive(Debug, Default)]
-struct Sections(BTreeMap<String, Section>);
-
-#[derive(Debug)]
-struct Section {
-    open: u64,
-    /// All requests of the section that have ended, all of the job router, and all jobs: each of them may be followed by a new request.
-    ended: u64,
-    /// The first read with these values, and the number of reads since.
-    since: Instant,
-    reads: u32,
-}
-
-impl Sections {
-    fn add(&mut self, metrics: &RunnerMetrics, now: Instant) -> Reading {
-        let routed = metrics.router.map_or(0, |router| router.requests);
-        let (mut is_reported, mut is_confirmed, mut sum) = (false, true, 0_u64);
-        for (name, requests) in &metrics.sections {
-            let Some(open) = requests.open else { continue };
-            is_reported = true;
-            let ended = routed + requests.accepted + requests.failed() + requests.jobs_begun;
-            let first = Section { open, ended, since: now, reads: 0 };
-            let section = match self.0.get_mut(name) {
-                Some(section) => section,
-                None => self.0.entry(name.clone()).or_insert(first),
-            };
-            if (section.open, section.ended) != (open, ended) {
-                *section = Section { open, ended, since: now, reads: 0 };
-            }
-            section.reads += 1;
-            if open == 0 {
-                is_confirmed &= section.reads > 1;
-            } else if now < section.since + HELD {
-                sum += open;
-            }
-        }
-        match u32::try_from(sum).unwrap_or(u32::MAX) {
-            _ if !is_reported => Reading::NotReported,
-            0 if !is_confirmed => Reading::Unconfirmed,
-            open => Reading::Open(open),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runner::runner_metrics::Requests;
-
-    /// The readings of these values: (milliseconds, open and ended requests of each section).
-    fn readings(reads: &[(u64, &[(u64, u64)])]) -> Vec<Reading> {
-        let (mut sections, begin) = (Sections::default(), Instant::now());
-        let of = |(number, (open, accepted)): (usize, &(u64, u64))| {
-            let requests = Requests { open: Some(*open), accepted: *accepted, ..Requests::default() };
-            (number.to_string(), requests)
-        };
-        let add = |(millis, values): &(u64, &[(u64, u64)])| {
-            let sections_now = values.iter().enumerate().map(of).collect();
-            let metrics = RunnerMetrics { sections: sections_now, ..RunnerMetrics::default() };
-            sections.add(&metrics, begin + Duration::from_millis(*millis))
-        };
-        reads.iter().map(add).collect()
-    }
-
-    #[test]
-    fn no_open_request_counts_in_the_second_read() {
-        use Reading::{NotReported, Open, Unconfirmed};
-        assert_eq!(readings(&[(0, &[(0, 3)]), (20, &[(0, 3)])]), [Unconfirmed, Open(0)]);
-        assert_eq!(
-            readings(&[(0, &[(1, 3)]), (20, &[(0, 4)]), (40, &[(0, 4)])]),
-            [Open(1), Unconfirmed, Open(0)]
-        );
-        // A request has begun and ended in between.
-        assert_eq!(
-            readings(&[(0, &[(0, 3)]), (20, &[(0, 4)]), (40, &[(0, 4)])]),
-            [Unconfirmed, Unconfirmed, Open(0)]
-        );
-        // Each section has its own.
-        assert_eq!(
-            readings(&[(0, &[(0, 3), (2, 0)]), (20, &[(0, 3), (0, 2)]), (40, &[(0, 3), (0, 2)])]),
-            [Open(2), Unconfirmed, Open(0)]
-        );
-        assert_eq!(readings(&[(0, &[])]), [NotReported]);
-    }
-
-    #[test]
-    fn held_request_gets_no_job() {
-        use Reading::Open;
-        let held = [(0, &[(2, 3)][..]), (4_999, &[(2, 3)]), (5_000, &[(2, 3)])];
-        assert_eq!(readings(&held), [Open(2), Open(2), Open(0)]);
-        // One of them has ended and another one was opened.
-        let replaced = [(0, &[(2, 3)][..]), (4_000, &[(2, 4)]), (8_000, &[(2, 4)]), (9_000, &[(2, 4)])];
-        assert_eq!(readings(&replaced), [Open(2), Open(2), Open(2), Open(0)]);
-        // That of another section is new.
-        let two = [(0, &[(1, 3), (0, 0)][..]), (6_000, &[(1, 3), (1, 0)]), (11_000, &[(1, 3), (1, 0)])];
-        assert_eq!(readings(&two), [Open(1), Open(1), Open(0)]);
-    }
-
-    /// The gauge does not change: the first report of the job, which takes 4 s, belongs to the request before.
-    #[test]
-    fn request_after_a_received_job_is_not_held() {
-        let (mut sections, begin) = (Sections::default(), Instant::now());
-        let reads = [(0, 0), (3_980, 0), (4_000, 1), (8_999, 1), (9_000, 1)];
-        let found = reads.map(|(millis, jobs_begun)| {
-            let requests = Requests { open: Some(1), accepted: 8, jobs_begun, ..Requests::default() };
-            let metrics =
-                RunnerMetrics { sections: [("a".to_owned(), requests)].into(), ..RunnerMetrics::default() };
-            sections.add(&metrics, begin + Duration::from_millis(millis))
-        });
-        assert_eq!(found, [1, 1, 1, 1, 0].map(Reading::Open));
-    }
-
-    #[test]
-    fn sigquit_is_not_sent_just_before_a_turn() {
-        let begin = Instant::now();
-        let close = |interval: Option<u64>, reads: &[(u64, Option<u64>)]| {
-            let mut turns = Turns::new(interval.map(Duration::from_millis), begin);
-            let read = |(millis, feeds): &(u64, Option<u64>)| {
-                let metrics = RunnerMetrics { feeds: *feeds, ..RunnerMetrics::default() };
-                turns.is_close(&metrics, begin + Duration::from_millis(*millis))
-            };
-            reads.iter().map(read).collect::<Vec<_>>()
-        };
-        let at = |millis, feeds| (millis, Some(feeds));
-        // The first turn is seen at 500 ms.
-        let seen = [at(0, 7), at(480, 7), at(500, 8), at(3_390, 8), at(3_400, 8), at(3_510, 9), at(3_700, 9)];
-        assert_eq!(close(Some(3_000), &seen), [true, true, false, false, true, false, false]);
-        // It does not come, because all workers have jobs.
-        assert_eq!(close(Some(3_000), &[at(0, 7), at(3_000, 7), at(3_100, 7)]), [true, true, false]);
-        let overdue = [at(0, 7), at(500, 8), at(3_500, 8), at(3_600, 8)];
-        assert_eq!(close(Some(3_000), &overdue), [true, false, true, false]);
-        assert_eq!(close(Some(60_000), &[at(0, 7), at(5_999, 7), at(6_000, 7)]), [true, true, false]);
-        assert_eq!(close(None, &[at(0, 7)]), [false], "the interval is short");
-        assert_eq!(close(Some(3_000), &[(0, None)]), [false], "an older runner");
-        let sections = |count| {
-            let sections = vec![crate::runner::Section::default(); count];
-            turn(&RunnerConfig { sections, ..RunnerConfig::default() })
-        };
-        assert_eq!((sections(0), sections(3), sections(10)), (None, Some(Duration::from_secs(1)), None));
-    }
-
-    #[test]
-    fn ended_job_router_requests_are_counted() {
-        let (mut sections, begin) = (Sections::default(), Instant::now());
-        let mut read = |requests, millis| {
-            let open = Requests { open: Some(0), ..Requests::default() };
-            let router = crate::runner::runner_metrics::JobRouter { requests, ..Default::default() };
-            let metrics = RunnerMetrics {
-                sections: [("a".to_owned(), open)].into(),
-                router: Some(router),
-                ..RunnerMetrics::default()
-            };
-            sections.add(&metrics, begin + Duration::from_millis(millis))
-        };
-        assert_eq!(
-            (read(1, 0), read(2, 20), read(2, 40)),
-            (Reading::Unconfirmed, Reading::Unconfirmed, Reading::Open(0))
-        );
     }
 }

@@ -126,7 +126,7 @@ fn shown(path: &Path) -> Option<&str> {
     is_path.then_some(text)
 }
 
-pub(super) fn parse(text: &str) -> Result<RunnerConfig, String> {
+pub(crate) fn parse(text: &str) -> Result<RunnerConfig, String> {
     #[derive(Deserialize)]
     struct File {
         listen_address: Option<String>,

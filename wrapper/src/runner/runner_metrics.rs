@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunnerMetrics {
     /// The sum of `gitlab_runner_jobs`; absent before the first poll, which does not mean 0.
-    pub(super) jobs: Option<usize>,
+    pub(crate) jobs: Option<usize>,
     pub(crate) process_state: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) revision: Option<String>,
@@ -98,7 +98,7 @@ impl Requests {
 
 impl RunnerMetrics {
     /// Adds one line of the metrics, if it is relevant.
-    pub(super) fn add_line(&mut self, line: &str) {
+    pub(crate) fn add_line(&mut self, line: &str) {
         if line.starts_with("gitlab_runner_")
             && let Some(sample) = Sample::parse(line)
         {

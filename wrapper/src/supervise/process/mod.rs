@@ -22,7 +22,7 @@ pub use self::{
     child::{Child, Signal},
     command_line::{CommandError, CommandLine},
     exit::Exit,
-    identity::{Identity, Origin, Program},
+    identity::{BootId, Identity, Origin, Program},
     spawner::Spawner,
 };
 pub(crate) use self::{

@@ -1,0 +1,106 @@
+//! The interface for the simulation of the workspace: what surrounds the core of the supervisor in the real program.
+
+use std::sync::Arc;
+
+use grit_proto::wrapper_v1 as v1;
+use tokio::time::Instant;
+
+use crate::{
+    daemon,
+    runner::{self, Evidence, Health, RunnerMetrics},
+    supervise::{Stop, Supervision},
+};
+
+/// The configuration of a runner, as the wrapper reads it.
+#[derive(Clone, Debug)]
+pub struct RunnerConfig(Arc<runner::RunnerConfig>);
+
+/// The wait for a gap between job requests: its decision, without the reads.
+#[derive(Debug)]
+pub struct Gap(runner::Gap);
+
+/// What the probes of one wrapper have found.
+#[derive(Debug, Default)]
+pub struct Probes {
+    evidence: Evidence,
+    health: Health,
+}
+
+impl RunnerConfig {
+    /// The content of `config.toml`, and of `.runner_system_id`.
+    ///
+    /// # Errors
+    ///
+    /// If the text is invalid.
+    pub fn parse(config: &str, system_id: &str) -> Result<Self, String> {
+        let config = runner::parse_config(config)?;
+        let system_id = Some(system_id.to_owned());
+        Ok(Self(Arc::new(runner::RunnerConfig { system_id, ..config })))
+    }
+}
+
+impl Gap {
+    pub fn new(config: &RunnerConfig) -> Self {
+        Self(runner::Gap::new(Some(&config.0), Instant::now()))
+    }
+
+    /// A read of the runner's metrics has ended, or has failed. Returns the open job requests to report, if any; inside, `None` is unknown.
+    pub fn add(&mut self, page: Option<&str>) -> Option<Option<u32>> {
+        let metrics = page.map(metrics);
+        self.0.add(metrics.as_ref(), Instant::now()).map(runner::Report::number)
+    }
+}
+
+impl Probes {
+    /// A probe, which reads this page of the runner's metrics. Without it, its HTTP server does not respond.
+    pub fn probe(&mut self, supervision: &Supervision, config: &RunnerConfig, page: Option<&str>) {
+        let config = Ok(Arc::clone(&config.0));
+        let has_server = config.as_ref().is_ok_and(|config| config.listen_address.is_some());
+        let Some(child) = supervision.state.child() else {
+            self.evidence = Evidence { config: Some(config), ..Evidence::default() };
+            self.health = Health { evidence: self.evidence.clone(), ..Health::default() };
+            return;
+        };
+        self.evidence.begin(child, config);
+        self.evidence.has_server = has_server;
+        match page {
+            Some(page) => {
+                self.evidence.metrics = metrics(page);
+                self.evidence.ready = Some((true, "OK".to_owned()));
+            }
+            None => self.evidence.fault = has_server.then(|| "no response".to_owned()),
+        }
+        self.evidence.jobs = self.evidence.metrics.jobs;
+        self.health = Health::of(supervision, child, &mut self.evidence);
+    }
+
+    /// The level of the last probe.
+    pub fn level(&self) -> v1::Level {
+        self.health.level
+    }
+
+    /// The maximum level of the last probe.
+    pub fn level_max(&self) -> v1::Level {
+        self.health.level_max
+    }
+
+    /// The status that clients receive for this state.
+    pub fn status(&self, supervision: &Supervision) -> v1::Status {
+        daemon::status::status(supervision, &self.health)
+    }
+}
+
+fn metrics(page: &str) -> RunnerMetrics {
+    let mut metrics = RunnerMetrics::default();
+    page.lines().for_each(|line| metrics.add_line(line));
+    metrics
+}
+
+/// The stop that a request describes.
+///
+/// # Errors
+///
+/// The text for the client, if the request is invalid.
+pub fn requested_stop(request: &v1::DrainRequest) -> Result<Stop, String> {
+    daemon::control::requested_stop(request).map_err(|error| error.to_string())
+}
