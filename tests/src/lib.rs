@@ -13,6 +13,9 @@ pub mod programs;
 pub mod prometheus;
 pub mod provider_client;
 pub mod rollout;
+#[cfg(test)]
+pub mod simulation;
 pub mod ssh_server;
 pub mod sshd;
 pub mod terraform;
+pub mod traces;

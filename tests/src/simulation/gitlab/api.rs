@@ -1,0 +1,202 @@
+//! GitLab's REST API, as far as the provider uses it: `lab::queue::api`.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, pending},
+};
+use grit_provider::testing::simulation::{Answer, GitlabError, SimulatedGitlab};
+use hyper::{Method, StatusCode, header::HeaderValue};
+use serde_json::{Value as Json, json};
+use tokio::time::sleep;
+
+use super::{Fate, Fault, TOKEN, URL};
+use crate::simulation::{
+    runner::runner_id,
+    scenario::Receipt,
+    world::{Inner, World},
+};
+
+const PROJECT: u64 = 7;
+
+/// The API, as the provider reaches it.
+pub(in crate::simulation) struct Api(pub(in crate::simulation) Arc<World>);
+
+impl SimulatedGitlab for Api {
+    fn call(
+        &self,
+        method: Method,
+        url: String,
+        token: HeaderValue,
+    ) -> BoxFuture<'_, Result<Answer, GitlabError>> {
+        async move {
+            let way = self.0.now().api_way();
+            sleep(way).await;
+            let answer = self.0.now().api(&method, &url, &token);
+            match answer {
+                Some(answer) => {
+                    sleep(way).await;
+                    answer
+                }
+                None => pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Inner {
+    fn api_way(&mut self) -> Duration {
+        match self.gitlab.fault() {
+            Some(Fault::Slow) => self.random.millis(200, 3_000),
+            _ => self.random.millis(5, 400),
+        }
+    }
+
+    /// `None`: no answer.
+    fn api(
+        &mut self,
+        method: &Method,
+        url: &str,
+        token: &HeaderValue,
+    ) -> Option<Result<Answer, GitlabError>> {
+        let Some(path) = url.strip_prefix(URL).and_then(|path| path.strip_prefix("/api/v4")) else {
+            self.violation("gitlab", format!("the token is sent to {url}"));
+            return None;
+        };
+        let broken = match self.gitlab.fault() {
+            Some(Fault::Away) if self.random.percent(50) => {
+                return Some(Err(GitlabError::Request("connection refused".to_owned())));
+            }
+            Some(Fault::Away | Fault::ApiHangs) => return None,
+            Some(Fault::Unavailable) => Some(502),
+            Some(Fault::ApiLimits) => Some(429),
+            Some(Fault::ApiRefuses(status)) => Some(status),
+            _ => (token != TOKEN).then_some(401),
+        };
+        let answer = match broken {
+            Some(status) => status_only(status),
+            None => self.route(method, path),
+        };
+        self.trace.count(format!("gitlab API {method} {}", answer.status.as_u16()));
+        Some(Ok(answer))
+    }
+
+    fn route(&mut self, method: &Method, path: &str) -> Answer {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let parts: Vec<_> = path.split('/').skip(1).collect();
+        let is_read = *method == Method::GET;
+        match parts.as_slice() {
+            ["runners", runner, "jobs"] if is_read => self.jobs_of_runner(runner, query),
+            ["projects", "7", "jobs", job, "trace"] if is_read => self.job_log(job),
+            ["projects", "7", "jobs", _, _] if self.gitlab.settings.receipt == Receipt::ReadOnly => {
+                status_only(403)
+            }
+            ["projects", "7", "jobs", job, "cancel"] => self.cancel_job(job),
+            ["projects", "7", "jobs", job, "retry"] => self.retry_job(job),
+            _ => status_only(404),
+        }
+    }
+
+    fn jobs_of_runner(&mut self, runner: &str, query: &str) -> Answer {
+        let query: BTreeMap<_, _> = query.split('&').filter_map(|part| part.split_once('=')).collect();
+        let Some(section) =
+            (0..self.gitlab.settings.sections).find(|it| runner_id(*it).to_string() == runner)
+        else {
+            return status_only(404);
+        };
+        let is_old = self.gitlab.settings.is_old_gitlab;
+        if let Some(instance) = query.get("system_id").and_then(|id| id.strip_prefix("s_")) {
+            self.gitlab.asked.insert((instance.to_owned(), section), tokio::time::Instant::now());
+        }
+        let system_id = query.get("system_id").filter(|_| !is_old);
+        let is_wanted = |owner: &super::Sender| {
+            owner.section == section && system_id.is_none_or(|wanted| **wanted == system_id_of(&owner.host))
+        };
+        let of_runner =
+            self.gitlab.jobs.iter().rev().filter(|(_, job)| job.owner.as_ref().is_some_and(is_wanted));
+        let only_running = query.get("status") == Some(&"running");
+        let listed = of_runner.filter(|(_, job)| !only_running || job.is_listed());
+        let all: Vec<Json> = listed.map(|(id, job)| shown(*id, job.is_listed())).collect();
+        // The administrator of an instance can set a smaller maximum than the one that is wanted.
+        let size = self.gitlab.settings.page;
+        let page: usize = query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1);
+        let next = if page * size < all.len() { (page + 1).to_string() } else { String::new() };
+        if !next.is_empty() {
+            self.trace.count("gitlab API: more than one page");
+        }
+        let jobs: Vec<_> = all.into_iter().skip((page - 1) * size).take(size).collect();
+        Answer { next_page: Some(next), has_total: is_old, ..answer(200, &json!(jobs)) }
+    }
+
+    fn job_log(&mut self, id: &str) -> Answer {
+        let Some(job) = id.parse().ok().and_then(|id: u64| self.gitlab.jobs.get(&id)) else {
+            return status_only(404);
+        };
+        let body = if job.has_log() { b"Running with gitlab-runner".to_vec() } else { Vec::new() };
+        Answer { body, ..status_only(200) }
+    }
+
+    fn cancel_job(&mut self, id: &str) -> Answer {
+        let Ok(id) = id.parse() else { return status_only(404) };
+        let is_running = self.hosts.values().any(|host| host.has_job(id));
+        let Some(job) = self.gitlab.jobs.get_mut(&id) else { return status_only(404) };
+        if !job.is_listed() {
+            return status_only(403);
+        }
+        let has_log = job.has_log();
+        let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
+        job.fate = Fate::Cancelled;
+        job.unlisted = Some(tokio::time::Instant::now());
+        self.trace.count("lost job cancelled");
+        self.log("gitlab", format!("job {id} is cancelled"));
+        let is_started_again = self.excuses.contains_key(&owner)
+            || self.hosts.get(&owner).is_some_and(|host| host.forgotten.is_some());
+        if is_started_again {
+            // rollout: "Do not start them, [...]: a new runner would accept jobs, and its instance is destroyed without a drain."
+            self.trace.count("limit: a job of a runner that was started after the drain is cancelled");
+        } else if is_running || has_log {
+            self.violation("gitlab", format!("job {id} is cancelled, which a runner has received"));
+        }
+        answer(201, &shown(id, false))
+    }
+
+    fn retry_job(&mut self, id: &str) -> Answer {
+        let Ok(id) = id.parse() else { return status_only(404) };
+        if self.gitlab.jobs.get(&id).is_none_or(|job| job.fate != Fate::Cancelled) {
+            return status_only(403);
+        }
+        let next = self.gitlab.add_job();
+        if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+            job.fate = Fate::Retried(next);
+        }
+        self.wake_requests();
+        self.trace.count("lost job queued again");
+        self.log("gitlab", format!("job {id} is queued again as job {next}"));
+        answer(201, &shown(next, false))
+    }
+}
+
+/// The content of `.runner_system_id`.
+pub(in crate::simulation) fn system_id_of(instance: &str) -> String {
+    format!("s_{instance}")
+}
+
+fn shown(id: u64, is_running: bool) -> Json {
+    let status = if is_running { "running" } else { "success" };
+    json!({ "id": id, "status": status, "web_url": format!("{URL}/-/jobs/{id}"), "project": { "id": PROJECT } })
+}
+
+fn status_only(status: u16) -> Answer {
+    answer(status, &json!({ "message": status }))
+}
+
+fn answer(status: u16, body: &Json) -> Answer {
+    Answer {
+        status: StatusCode::from_u16(status).expect("a status"),
+        next_page: None,
+        has_total: false,
+        body: body.to_string().into_bytes(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests that a runner cancels, jobs that end early, and jobs that are lost.
+
+use tokio::time::Instant;
+
+use super::{FORCEFUL, Fate, Reply};
+use crate::simulation::{runner::Kind, world::Inner};
+
+impl Inner {
+    /// SIGQUIT: the runner cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost. `why`: the
+    /// wrapper has not waited for a gap.
+    pub(in crate::simulation) fn cancel_requests(&mut self, host: &str, pid: u32, why: Option<&'static str>) {
+        let Some(runner) = self.runner(host, pid) else { return };
+        let (requests, is_measured) = (runner.take_requests(), runner.setup.is_measured());
+        if let Some(why) = why {
+            self.trace.count(why);
+            requests.iter().for_each(|request| self.drop_request(request.number, Fate::Lost(why)));
+            return;
+        }
+        if self.waits_for_held(host, requests.iter().map(|request| request.opened).max()) {
+            self.violation(host, "SIGQUIT has waited for requests that GitLab holds, to the limit");
+        }
+        self.trace.count(if is_measured {
+            DRAINS
+        } else {
+            "SIGQUIT to a runner that reports no open requests"
+        });
+        if !requests.is_empty() {
+            self.trace.count("SIGQUIT with open requests");
+        }
+        for request in requests {
+            let cause = self.why_open(host, request.opened);
+            self.drop_request(request.number, Fate::Lost(cause));
+        }
+    }
+
+    /// The jobs of a runner end early.
+    pub(in crate::simulation) fn abort_jobs(&mut self, host: &str, pid: u32, why: &'static str) {
+        let Some(runner) = self.runner(host, pid) else { return };
+        let (jobs, requests) = (std::mem::take(&mut runner.jobs), runner.take_requests());
+        for id in jobs {
+            let reported = (why == FORCEFUL).then(|| Instant::now() + self.random.millis(5, 2_000));
+            if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+                job.fate = Fate::Aborted(why);
+                job.unlisted = reported;
+            }
+            self.log(host, format!("job {id} is aborted: {why}"));
+        }
+        for request in requests {
+            self.drop_request(request.number, Fate::Aborted(why));
+        }
+    }
+
+    /// The sender of a request has closed its connection.
+    fn drop_request(&mut self, number: u64, fate: Fate) {
+        let Some(open) = self.gitlab.requests.get_mut(&number) else { return };
+        match open.reply {
+            None if !open.is_held => open.cancelled = Some(fate),
+            reply => {
+                self.gitlab.requests.remove(&number);
+                if let Some(Reply::Job(job)) = reply {
+                    self.job_lost(job, fate);
+                }
+            }
+        }
+    }
+
+    /// A job was assigned to a request whose sender is gone.
+    pub(super) fn job_lost(&mut self, id: u64, fate: Fate) {
+        let Some(job) = self.gitlab.jobs.get_mut(&id) else { return };
+        job.fate = fate;
+        let Some(owner) = job.owner.clone() else { return };
+        match fate {
+            Fate::Lost(cause) => {
+                self.trace.count(format!("job lost at SIGQUIT: {cause}"));
+                self.log(&owner.host, format!("job {id} is lost: {cause}"));
+                if cause == PREVENTABLE {
+                    self.violation(&owner.host, format!("job {id} was lost at the start of a drain"));
+                }
+                let is_measured = matches!(self.gitlab.settings.runner, Kind::Current | Kind::Routed);
+                let waited = !WITHOUT_WAIT.contains(&cause);
+                if is_measured && waited && self.gitlab.losers.insert(owner.pid) {
+                    self.trace.count(LOSSES);
+                }
+            }
+            _ => self.log(&owner.host, format!("job {id} was assigned to a runner that has ended")),
+        }
+    }
+}
+
+/// The wrapper has seen the request, and has not waited for its end.
+pub(in crate::simulation) const PREVENTABLE: &str = "its request was seen, or could be seen";
+
+/// SIGQUIT to runners whose open requests can be read, and those of them that have lost a job.
+pub(in crate::simulation) const DRAINS: &str = "SIGQUIT to a runner that reports its open requests";
+pub(in crate::simulation) const LOSSES: &str =
+    "SIGQUIT to a runner that reports its open requests: a job is lost";
+
+/// Reasons of a SIGQUIT without a wait for a gap.
+pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
+pub(in crate::simulation) const REPEATED: &str = "SIGQUIT was refused, and is repeated without a gap";
+pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
+const WITHOUT_WAIT: [&str; 3] = [NO_GAP, REPEATED, DISTURBED];

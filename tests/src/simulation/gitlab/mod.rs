@@ -1,0 +1,331 @@
+//! The model of GitLab's job queue (`lab::queue` is the same in a real server). It assigns a job when it handles a request, and the reply is on its
+//! way for some time: a request that is cancelled meanwhile, or even before it is handled, loses the job.
+//!
+//! With long polling, a request that has the newest `last_update` is held until a job arrives or the time is over, and gets no job
+//! (Workhorse, internal/builds/register.go).
+
+mod api;
+mod fault;
+mod loss;
+mod receipt;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+pub(super) use self::{
+    api::{Api, system_id_of},
+    fault::Fault,
+    loss::{DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE, REPEATED},
+    receipt::Ended,
+};
+use super::{
+    scenario::GitlabSettings,
+    world::{Happening, Inner},
+};
+
+/// The URL of the instance, and the token of the provider.
+pub(super) const URL: &str = "https://gitlab.example";
+pub(super) const TOKEN: &str = "glpat-simulation";
+
+/// A job whose runner sends nothing any more fails after this time.
+const JOB_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The runner reports the end of its jobs before it exits.
+pub(super) const FORCEFUL: &str = "a forceful stop was requested";
+
+/// What happened to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Pending,
+    /// Assigned to a request, or running.
+    Assigned,
+    Done,
+    /// It ended early, for this reason, which the user has chosen or which a fault has caused.
+    Aborted(&'static str),
+    /// GitLab shows it as running, and it never ran: it was assigned to a request that the runner cancelled at SIGQUIT. With the reason why the
+    /// wrapper could not prevent this.
+    Lost(&'static str),
+    /// It was lost, and the provider has cancelled it.
+    Cancelled,
+    /// It was lost, and the provider has queued it again as another job.
+    Retried(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    fate: Fate,
+    owner: Option<Sender>,
+    /// When it was assigned.
+    since: Instant,
+    /// From then on, it has a log.
+    log: Option<Instant>,
+    /// From then on, GitLab does not list it as running.
+    unlisted: Option<Instant>,
+    /// A warning of a drain has named it.
+    is_named: bool,
+}
+
+/// The section of a runner process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) section: usize,
+}
+
+/// GitLab's reply to a job request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Job(u64),
+    /// With the new `last_update`, if GitLab has handled the request.
+    NoJob(Option<u64>),
+    Forbidden,
+    /// A server error.
+    Failed,
+    Nothing,
+}
+
+/// A job request on its way, at GitLab, or on its way back.
+#[derive(Debug)]
+struct Open {
+    sender: Sender,
+    last_update: Option<u64>,
+    is_held: bool,
+    reply: Option<Reply>,
+    /// The runner has cancelled it before GitLab handled it. A job that it gets has this fate.
+    cancelled: Option<Fate>,
+}
+
+#[derive(Debug)]
+pub(super) struct Gitlab {
+    pub(super) settings: GitlabSettings,
+    jobs: BTreeMap<u64, Job>,
+    pending: VecDeque<u64>,
+    next_job: u64,
+    requests: BTreeMap<u64, Open>,
+    requests_ever: u64,
+    /// The number of the last change, as in `last_update`.
+    generation: u64,
+    /// Jobs that still arrive.
+    to_come: u32,
+    fault: Option<(Fault, Instant)>,
+    /// When the last fault of any kind ended.
+    faulty_until: Instant,
+    /// The runner processes of which a drain has lost a job.
+    losers: BTreeSet<u32>,
+    /// When GitLab has last listed the jobs of an instance and a section.
+    asked: BTreeMap<(String, usize), Instant>,
+    /// What the last finished drain of an instance has reported.
+    receipts: BTreeMap<String, Ended>,
+}
+
+impl Gitlab {
+    pub(super) fn new(settings: GitlabSettings) -> Self {
+        Self {
+            jobs: BTreeMap::new(),
+            pending: VecDeque::new(),
+            next_job: 0,
+            requests: BTreeMap::new(),
+            requests_ever: 0,
+            generation: 1,
+            to_come: settings.jobs,
+            fault: None,
+            faulty_until: Instant::now(),
+            losers: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            receipts: BTreeMap::new(),
+            settings,
+        }
+    }
+
+    pub(super) fn next_request(&mut self) -> u64 {
+        self.requests_ever += 1;
+        self.requests_ever
+    }
+
+    /// A reply that has arrived, and who has sent its request.
+    pub(super) fn replied(&mut self, number: u64) -> Option<(Sender, Reply)> {
+        let open = self.requests.remove(&number)?;
+        Some((open.sender, open.reply?))
+    }
+
+    pub(super) fn log_begins(&mut self, job: u64, at: Instant) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.log = Some(at);
+        }
+    }
+
+    fn add_job(&mut self) -> u64 {
+        self.next_job += 1;
+        let job = Job {
+            fate: Fate::Pending,
+            owner: None,
+            since: Instant::now(),
+            log: None,
+            unlisted: None,
+            is_named: false,
+        };
+        self.jobs.insert(self.next_job, job);
+        self.pending.push_back(self.next_job);
+        self.generation += 1;
+        self.next_job
+    }
+}
+
+impl Job {
+    /// Whether GitLab lists it as running.
+    fn is_listed(&self) -> bool {
+        self.owner.is_some() && Instant::now() < self.unlisted.unwrap_or(self.since + JOB_TIMEOUT)
+    }
+
+    fn has_log(&self) -> bool {
+        self.log.is_some_and(|from| from <= Instant::now())
+    }
+}
+
+impl Inner {
+    pub(super) fn job_arrives(&mut self) {
+        if self.gitlab.to_come == 0 {
+            return;
+        }
+        self.gitlab.to_come -= 1;
+        self.gitlab.add_job();
+        self.wake_requests();
+        let delay = self.random.millis(20, 2_500);
+        self.later("", delay, Happening::JobArrives);
+    }
+
+    /// Something has changed for the runners: GitLab replies to the requests that it holds.
+    fn wake_requests(&mut self) {
+        let held: Vec<_> =
+            self.gitlab.requests.iter().filter(|(_, open)| open.is_held).map(|(number, _)| *number).collect();
+        for number in held {
+            self.hold_ends(number);
+        }
+    }
+
+    pub(super) fn send_request(&mut self, number: u64, sender: Sender, last_update: Option<u64>) {
+        let open = Open { sender, last_update, is_held: false, reply: None, cancelled: None };
+        self.gitlab.requests.insert(number, open);
+        let way = self.way();
+        self.later("", way, Happening::RequestArrives { request: number });
+    }
+
+    /// The time of one direction, with what GitLab needs.
+    fn way(&mut self) -> Duration {
+        let latency = match self.gitlab.fault() {
+            Some(Fault::Slow) => Duration::from_secs(3),
+            _ => self.gitlab.settings.latency,
+        };
+        let percent = u32::try_from(self.random.below(46)).unwrap_or_default() + 5;
+        latency * percent / 100
+    }
+
+    /// GitLab handles the request, or holds it.
+    pub(super) fn request_arrives(&mut self, number: u64) {
+        let (fault, hold, generation) =
+            (self.gitlab.fault(), self.gitlab.settings.hold, self.gitlab.generation);
+        let Some(open) = self.gitlab.requests.get_mut(&number) else { return };
+        let is_held = !hold.is_zero() && open.last_update == Some(generation);
+        // The connection of a cancelled request is closed, which GitLab may notice in time.
+        let is_noticed = open.cancelled.is_some() && (is_held || self.random.percent(10));
+        let Some(open) = self.gitlab.requests.get_mut(&number) else { return };
+        if is_noticed {
+            self.gitlab.requests.remove(&number);
+            return;
+        }
+        match fault {
+            Some(Fault::Away) => {
+                let limit = self.random.millis(10, 20_000);
+                return self.reply(number, Reply::Nothing, limit);
+            }
+            Some(Fault::Unavailable) => return self.reply_now(number, Reply::Failed),
+            Some(Fault::Forbidden) => return self.reply_now(number, Reply::Forbidden),
+            _ => {}
+        }
+        if is_held {
+            open.is_held = true;
+            self.trace.count("job request held");
+            self.later("", hold, Happening::HoldEnds { request: number });
+        } else {
+            self.assign(number);
+        }
+    }
+
+    /// GitLab holds a request no longer. It assigns no job to it, unless it is worse than the real one.
+    pub(super) fn hold_ends(&mut self, number: u64) {
+        let Some(open) = self.gitlab.requests.get_mut(&number) else { return };
+        if std::mem::take(&mut open.is_held) {
+            match self.gitlab.settings.assigns_late {
+                true => self.assign(number),
+                false => self.reply_now(number, Reply::NoJob(None)),
+            }
+        }
+    }
+
+    fn assign(&mut self, number: u64) {
+        let is_paused = self.gitlab.fault() == Some(Fault::Paused);
+        let job = if is_paused { None } else { self.gitlab.pending.pop_front() };
+        let Some(id) = job else {
+            let last_update = self.gitlab.generation;
+            return self.reply_now(number, Reply::NoJob(Some(last_update)));
+        };
+        let Some(open) = self.gitlab.requests.get(&number) else { return };
+        let (sender, cancelled) = (open.sender.clone(), open.cancelled);
+        if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+            job.fate = Fate::Assigned;
+            job.since = Instant::now();
+            job.owner = Some(sender);
+        }
+        match cancelled {
+            Some(fate) => {
+                self.gitlab.requests.remove(&number);
+                self.trace.count("job assigned to a cancelled request");
+                self.job_lost(id, fate);
+            }
+            None => self.reply_now(number, Reply::Job(id)),
+        }
+    }
+
+    fn reply_now(&mut self, number: u64, reply: Reply) {
+        let way = self.way();
+        self.reply(number, reply, way);
+    }
+
+    fn reply(&mut self, number: u64, reply: Reply, way: Duration) {
+        self.trace.count(format!("job request: {}", reply.name()));
+        if let Some(open) = self.gitlab.requests.get_mut(&number) {
+            open.reply = Some(reply);
+            self.later("", way, Happening::Reply { request: number });
+        }
+    }
+
+    /// The last report of a job has arrived. GitLab lists it as running for some more time.
+    pub(super) fn job_done(&mut self, id: u64) {
+        let lasts = match self.random.below(20) {
+            0..14 => self.random.millis(0, 300),
+            14..19 => self.random.millis(300, 5_000),
+            _ => self.random.millis(5_000, 10_000),
+        };
+        if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+            job.fate = Fate::Done;
+            job.unlisted = Some(Instant::now() + lasts);
+        }
+    }
+}
+
+impl Reply {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Job(_) => "job",
+            Self::NoJob(_) => "no job",
+            Self::Forbidden => "forbidden",
+            Self::Failed => "server error",
+            Self::Nothing => "no response",
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A run without Terraform: one host, whose operators and faults act at short intervals.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+
+use super::super::{
+    scenario::Scenario,
+    world::{Happening, World},
+};
+
+/// The time after all faults in which every drain must end: the longest job, cleanup and wait for a gap.
+const END: Duration = Duration::from_secs(900);
+
+pub(in crate::simulation) async fn run(world: &Arc<World>, scenario: &Scenario) {
+    world.now().create_host("alone", "one host", "10.0.0.1");
+    for step in &scenario.steps {
+        for timed in &step.faults {
+            let happening = Happening::Fault { host: 0, fault: timed.fault };
+            world.now().later("", timed.after, happening);
+        }
+        sleep(step.pause).await;
+    }
+    {
+        let mut now = world.now();
+        now.end_faults();
+        now.repair_host("alone");
+    }
+    sleep(END).await;
+    // What was stopped starts again.
+    world.now().repair_host("alone");
+    sleep(END).await;
+}

@@ -1,0 +1,34 @@
+//! The state file, as `supervise::record` reads and writes it: replaced by a rename, and not synced to disk.
+
+use grit_wrapper::supervise::Supervision;
+
+/// The content of the state file.
+#[derive(Clone, Debug, Default)]
+pub(super) enum File {
+    /// It does not exist.
+    #[default]
+    Missing,
+    /// A wrapper exited normally, or the power failed.
+    Empty,
+    /// Invalid content: no wrapper starts.
+    Broken,
+    Saved {
+        supervision: Box<Supervision>,
+        writer: u32,
+    },
+}
+
+impl File {
+    /// What `Saved::parse` makes of it, and the process that wrote it. Moments lose their fractions of milliseconds.
+    pub(super) fn read(&self) -> Option<(Supervision, u32)> {
+        match self {
+            Self::Missing | Self::Broken => None,
+            // `Saved::default`.
+            Self::Empty => Some((Supervision::default(), 0)),
+            Self::Saved { supervision, writer } => {
+                let text = serde_json::to_string(supervision).expect("a state has a text");
+                Some((serde_json::from_str(&text).expect("the text of a state"), *writer))
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The machine of a host: reset, power failure, shutdown, and the cloud that destroys it.
+
+use std::time::Duration;
+
+use super::{
+    super::world::{Happening, Inner},
+    Happens,
+    file::File,
+    start::Service,
+};
+
+/// The beginning of the ids of other owners' hosts.
+pub(super) const OTHER: &str = "other-";
+
+impl Inner {
+    /// An address that no host has: often the one that has just become free.
+    pub(in crate::simulation) fn free_address(&mut self) -> String {
+        let mut number = if self.random.percent(60) { 1 } else { 1 + self.random.below(200) };
+        loop {
+            let address = format!("10.0.0.{number}");
+            if !self.addresses.contains_key(&address) {
+                return address;
+            }
+            number += 1;
+        }
+    }
+
+    /// A reset, as by a panic of the kernel.
+    pub(in crate::simulation) fn reset(&mut self, instance: &str) {
+        self.trace.count("host reset");
+        let lasts = self.random.millis(2_000, 30_000);
+        self.power_fails(instance, Some(lasts));
+    }
+
+    /// The host is off without a shutdown, and starts again after this time.
+    pub(super) fn power_fails(&mut self, instance: &str, lasts: Option<Duration>) {
+        let Some(host) = self.hosts.get(instance) else { return };
+        if host.is_off {
+            return;
+        }
+        self.goes_off(instance, "its host was reset");
+        let chance = self.random.below(100);
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        if !host.keeps_file {
+            self.file_is_lost_at_boot(instance, "a reboot empties /run");
+        } else if chance < 20 {
+            // The record is not synced: "a reboot ends the runner anyway, and leaves at most an empty file" (`supervise::record`).
+            host.file = File::Empty;
+            host.file_lost = Some("the state file was empty after a power failure");
+        } else if chance < 40 {
+            // The last rename was not on the disk yet.
+            host.file = std::mem::take(&mut host.older_file);
+            host.file_lost = Some("the state file was old after a power failure");
+            self.forget(instance, "the state file was old after a power failure");
+        }
+        if let Some(lasts) = lasts {
+            self.later(instance, lasts, Happening::Host(Happens::Boots));
+        }
+    }
+
+    fn file_is_lost_at_boot(&mut self, instance: &str, why: &'static str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        host.file = File::Missing;
+        host.file_lost = Some(why);
+    }
+
+    /// Every process ends.
+    fn goes_off(&mut self, instance: &str, why: &'static str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        host.is_off = true;
+        host.kill_in = None;
+        host.wrapper = None;
+        host.zombie = None;
+        host.leftovers = false;
+        host.end_changes();
+        let pids: Vec<_> = host.strays.iter().chain(&host.runner).map(|runner| runner.pid).collect();
+        self.log(instance, "host is off");
+        self.keep_saved_promise(instance);
+        for pid in pids {
+            self.abort_jobs(instance, pid, why);
+        }
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.runner = None;
+            host.facts = None;
+            host.strays.clear();
+        }
+    }
+
+    pub(super) fn boots(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        if !host.is_off {
+            return;
+        }
+        host.is_off = false;
+        host.boots += 1;
+        // The service is enabled.
+        host.service = Service::Up;
+        let boot = self.random.millis(2_000, 20_000);
+        self.later(instance, boot, Happening::WrapperStarts);
+    }
+
+    /// systemd stops the service, and ends all processes at its time limit.
+    pub(super) fn reboots(&mut self, instance: &str, limit: Duration) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        if host.is_off || host.shuts_down {
+            return;
+        }
+        host.shuts_down = true;
+        self.service_stops(instance, false);
+        self.later(instance, limit, Happening::Host(Happens::ShutdownEnds { is_limit: true }));
+        self.later(
+            instance,
+            Duration::from_secs(1),
+            Happening::Host(Happens::ShutdownEnds { is_limit: false }),
+        );
+    }
+
+    /// The shutdown is complete, or its limit is over.
+    pub(super) fn shutdown_ends(&mut self, instance: &str, is_limit: bool) {
+        let Some(host) = self.hosts.get_mut(instance).filter(|host| host.shuts_down) else { return };
+        let is_stopped = host.wrapper.is_none() && host.runner.is_none();
+        if !is_stopped && !is_limit {
+            let again = Happening::Host(Happens::ShutdownEnds { is_limit: false });
+            return self.later(instance, Duration::from_secs(1), again);
+        }
+        host.shuts_down = false;
+        self.trace.count(if is_stopped { "shutdown in time" } else { "shutdown: its limit is over" });
+        self.goes_off(instance, "its host was shut down");
+        // The file system is synced.
+        if self.hosts.get(instance).is_some_and(|host| !host.keeps_file) {
+            self.file_is_lost_at_boot(instance, "a reboot empties /run");
+        }
+        let lasts = self.random.millis(1_000, 10_000);
+        self.later(instance, lasts, Happening::Host(Happens::Boots));
+    }
+
+    /// The instance is gone, while the state of Terraform has it.
+    pub(super) fn cloud_destroys(&mut self, instance: &str) {
+        self.destroy_host(instance, Some("by the cloud"));
+    }
+
+    /// A host of another owner has a free address, and its wrapper answers.
+    pub(super) fn address_reused(&mut self) {
+        let address = self.free_address();
+        let name = format!("{OTHER}{}", address.replace('.', "-"));
+        self.trace.count("host of another owner created");
+        self.create_host(&name, "another owner", &address);
+    }
+}

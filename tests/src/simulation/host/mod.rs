@@ -1,0 +1,395 @@
+//! The model of a host: the shell around the core of its wrapper, the runner process, the state file, and the service manager.
+//!
+//! The shell does what `supervise::Task` does, in the same order: the state is saved before the effects of a transition, except for SIGQUIT in a gap
+//! between job requests. The wrapper can be killed between any two of these steps.
+//!
+//! [`promise`] has what the requests promise, and [`table`] the transitions: both are checked at every step.
+
+pub(super) mod alone;
+mod changes;
+mod end;
+mod file;
+mod machine;
+mod names;
+pub(super) mod operator;
+mod probe;
+mod process;
+mod promise;
+mod signals;
+mod spawn;
+mod start;
+pub(super) mod table;
+mod wrapper;
+
+use std::{collections::VecDeque, time::Duration};
+
+use grit_proto::wrapper_v1 as v1;
+use grit_wrapper::supervise::{
+    Callback, ChildInfo, Event, Policy, RestartWhen, State, Supervision,
+    process::{BootId, Exit, Identity},
+};
+use tokio::time::Instant;
+
+pub(super) use self::changes::Changes;
+use self::{file::File, process::Facts, promise::Promise, start::Service, wrapper::Busy};
+use super::{
+    gitlab::system_id_of,
+    runner::{Mode, Runner, Setup},
+    world::{Happening, Inner},
+};
+
+/// What happens on a host by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Happens {
+    /// The exec of the runner was slow, and is done.
+    Executed {
+        wrapper: u32,
+        child: ChildInfo,
+    },
+    /// The wrapper has read how the runner ended.
+    ExitRead {
+        wrapper: u32,
+    },
+    /// A wrapper that starts looks again for a process at the exec barrier.
+    Finds {
+        process: u32,
+        until: Instant,
+    },
+    Probed {
+        wrapper: u32,
+    },
+    LogRead {
+        wrapper: u32,
+    },
+    Called {
+        wrapper: u32,
+        callback: Callback,
+    },
+    UpgradePauses {
+        wrapper: u32,
+    },
+    Upgrades {
+        wrapper: u32,
+    },
+    BrokenFileRemoved,
+    Boots,
+    ShutdownEnds {
+        is_limit: bool,
+    },
+    /// The deadline of a stop was over some time ago.
+    DeadlineIsOver {
+        wrapper: u32,
+        pid: u32,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) address: String,
+    boots: u32,
+    pub(super) wrapper: Option<Wrapper>,
+    /// The number of programs, and of processes: an upgrade continues in the process.
+    wrappers: u32,
+    processes: u32,
+    /// The wrapper is killed after this number of steps.
+    pub(super) kill_in: Option<u32>,
+    file: File,
+    /// The content before the last change.
+    older_file: File,
+    /// Why the file may lack what the wrapper has saved.
+    file_lost: Option<&'static str>,
+    /// Why a wrapper may start a second runner where there is no cgroup.
+    second_allowed: Option<&'static str>,
+    disk_works: bool,
+    pub(super) runner: Option<Runner>,
+    facts: Option<Facts>,
+    /// Runners that no wrapper has.
+    strays: Vec<Runner>,
+    /// The runner that has exited, before its wrapper has read how.
+    zombie: Option<(u32, Exit)>,
+    /// Processes of aborted jobs are running.
+    leftovers: bool,
+    crashes_left: u32,
+    policy: Policy,
+    drain_timeout: Option<Duration>,
+    service: Service,
+    is_off: bool,
+    shuts_down: bool,
+    /// `Delegate=yes`.
+    has_cgroup: bool,
+    /// The state file is not below `/run`.
+    keeps_file: bool,
+    /// The configuration of the runner.
+    setup: Setup,
+    has_journal: bool,
+    has_old_kernel: bool,
+    restarts_quickly: bool,
+    /// The changes of the status.
+    pub(super) changes: Changes,
+    /// Calls wait here for the task of the wrapper.
+    pub(super) queue: Changes,
+    /// When the runner's handlers are installed after its start.
+    loads: Duration,
+    pub(super) promise: Promise,
+    /// The promise that the state file has.
+    saved_promise: Promise,
+    /// The last request was answered.
+    is_answered: bool,
+    /// Why a drain that was complete may not hold any more.
+    pub(super) forgotten: Option<&'static str>,
+}
+
+/// A wrapper process.
+#[derive(Debug)]
+pub(super) struct Wrapper {
+    number: u32,
+    process: u32,
+    pub(super) supervision: Supervision,
+    /// What its probes and its reads of the open requests have found.
+    eyes: probe::Eyes,
+    saves_again: bool,
+    /// The content of the file, if it is known.
+    written: Option<Supervision>,
+    busy: Option<Busy>,
+    waiting: VecDeque<Event>,
+    /// When the first SIGTERM was answered.
+    signalled: Option<Instant>,
+}
+
+impl Inner {
+    pub(super) fn create_host(&mut self, instance: &str, name: &str, address: &str) {
+        let random = &mut self.random;
+        let restart = *random.pick(&[RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]);
+        let request_gap_timeout = match random.percent(3) {
+            true => Duration::ZERO,
+            false => Policy::REQUEST_GAP_TIMEOUT,
+        };
+        let policy = Policy {
+            restart,
+            request_gap_timeout,
+            leave_when_stopped: random.percent(10),
+            ..Policy::default()
+        };
+        let setup = Setup::new(&self.gitlab.settings, &system_id_of(instance), random);
+        let host = Host {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            boots: 1,
+            wrapper: None,
+            wrappers: 0,
+            processes: 0,
+            kill_in: None,
+            file: File::Missing,
+            older_file: File::Missing,
+            file_lost: None,
+            second_allowed: None,
+            disk_works: true,
+            runner: None,
+            facts: None,
+            strays: Vec::new(),
+            zombie: None,
+            leftovers: false,
+            crashes_left: 0,
+            policy,
+            drain_timeout: random.percent(30).then(|| random.millis(1_000, 60_000)),
+            service: Service::Up,
+            is_off: false,
+            shuts_down: false,
+            has_cgroup: random.percent(85),
+            keeps_file: random.percent(40),
+            setup,
+            has_journal: random.percent(90),
+            has_old_kernel: random.percent(20),
+            restarts_quickly: random.percent(30),
+            changes: Changes::default(),
+            queue: Changes::default(),
+            loads: random.millis(50, 2_900),
+            promise: Promise::default(),
+            saved_promise: Promise::default(),
+            is_answered: false,
+            forgotten: None,
+        };
+        self.hosts.insert(instance.to_owned(), host);
+        self.addresses.insert(address.to_owned(), instance.to_owned());
+        self.log(instance, format!("instance of {name} created at {address}"));
+        self.traces.add_host(name, "instance created");
+        let boot = self.random.millis(500, 20_000);
+        self.later(instance, boot, Happening::WrapperStarts);
+    }
+
+    /// The cloud destroys the instance. `allowed`: the user has confirmed that its runner may be running.
+    pub(super) fn destroy_host(&mut self, instance: &str, allowed: Option<&str>) {
+        let Some(host) = self.hosts.get(instance) else { return };
+        let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
+        let running = own.map(|runner| (runner.pid, runner.jobs.len()));
+        let forgotten = host.forgotten;
+        let strays: Vec<_> = host.strays.iter().map(|stray| stray.pid).collect();
+        for stray in strays {
+            self.trace.count("second runner destroyed with its host");
+            self.abort_jobs(instance, stray, "its host was destroyed");
+        }
+        match (running, allowed) {
+            // The drain was complete before this.
+            (Some((pid, _)), None) if let Some(why) = forgotten => {
+                self.trace.count(format!("destroyed while running: {why}"));
+                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
+            }
+            (Some((pid, jobs)), None) => {
+                self.violation(instance, format!("destroyed while its runner {pid} runs with {jobs} jobs"));
+            }
+            (Some((pid, _)), Some(why)) => {
+                self.trace.count(format!("destroyed while running: {why}"));
+                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
+            }
+            (None, _) => self.log(instance, "destroyed"),
+        }
+        if let Some((pid, _)) = running {
+            self.abort_jobs(instance, pid, "its host was destroyed");
+        }
+        self.trace_host(
+            instance,
+            if running.is_some() { "instance destroyed with its runner" } else { "instance destroyed" },
+        );
+        let Some(mut host) = self.hosts.remove(instance) else { return };
+        host.end_changes();
+        if self.addresses.get(&host.address).is_some_and(|at| at == instance) {
+            self.addresses.remove(&host.address);
+        }
+    }
+
+    pub(super) fn runner(&mut self, host: &str, pid: u32) -> Option<&mut Runner> {
+        let host = self.hosts.get_mut(host)?;
+        host.runner.as_mut().into_iter().chain(&mut host.strays).find(|runner| runner.pid == pid)
+    }
+
+    /// The status that a client receives.
+    pub(super) fn status(&self, instance: &str) -> v1::Status {
+        let Some(host) = self.hosts.get(instance) else { return v1::Status::default() };
+        let Some(wrapper) = &host.wrapper else { return v1::Status::default() };
+        let mut status = wrapper.eyes.probes.status(&wrapper.supervision);
+        status.boot_id = host.boot().to_string();
+        status
+    }
+
+    /// A request of a client was accepted.
+    pub(super) fn accepted(&mut self, instance: &str, is_forceful: bool) {
+        self.log(instance, if is_forceful { "forceful drain accepted" } else { "drain accepted" });
+        if instance.starts_with(machine::OTHER) {
+            // `docs/resources/runner_drain.md`, "Limits": the provider detects this only if both drains are in one configuration.
+            self.trace.count("limit: a drain reached a host of another owner with the address of a lost one");
+        }
+    }
+
+    pub(super) fn cancelled(&mut self, instance: &str) {
+        self.log(instance, "drain cancelled, or runner started");
+    }
+
+    /// What happens on a host by itself.
+    pub(super) fn happens(&mut self, instance: &str, what: Happens) {
+        match what {
+            Happens::Executed { wrapper, child } => self.slow_exec_ends(instance, wrapper, child),
+            Happens::ExitRead { wrapper } => self.exit_is_read(instance, wrapper),
+            Happens::Finds { process, until } => {
+                let host = self.hosts.get(instance);
+                if host
+                    .is_some_and(|host| host.processes == process && host.wrapper.is_none() && !host.is_off)
+                {
+                    self.wrapper_finds(instance, process, until);
+                }
+            }
+            Happens::Probed { wrapper } => self.probed(instance, wrapper),
+            Happens::LogRead { wrapper } => self.of_wrapper(instance, wrapper, Event::LogRead([].into())),
+            Happens::Called { wrapper, callback } => {
+                self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
+            }
+            Happens::UpgradePauses { wrapper } => self.upgrade_pauses(instance, wrapper),
+            Happens::Upgrades { wrapper } => self.upgrades(instance, wrapper),
+            Happens::BrokenFileRemoved => self.broken_file_removed(instance),
+            Happens::Boots => self.boots(instance),
+            Happens::DeadlineIsOver { wrapper, pid } => self.check_deadline(instance, wrapper, pid),
+            Happens::ShutdownEnds { is_limit } => self.shutdown_ends(instance, is_limit),
+        }
+    }
+
+    fn of_wrapper(&mut self, instance: &str, number: u32, event: Event) {
+        if self.wrapper(instance, number).is_some() {
+            let _answer = self.deliver(instance, event);
+        }
+    }
+
+    pub(super) fn disk(&mut self, instance: &str, works: bool) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        host.disk_works = works;
+        self.log(instance, if works { "disk has space" } else { "disk is full" });
+        self.trace.count(if works { "disk has space" } else { "disk is full" });
+    }
+
+    fn changed(&mut self, instance: &str) {
+        if self.hosts.get(instance).is_some_and(|host| host.changes.is_watched()) {
+            let status = self.status(instance);
+            if let Some(host) = self.hosts.get_mut(instance) {
+                host.changes.report(status);
+            }
+        }
+    }
+
+    /// A call waits for the next change of the status.
+    pub(super) fn watch(&mut self, instance: &str) -> Option<Changes> {
+        let status = self.status(instance);
+        Some(self.hosts.get_mut(instance)?.changes.watch(status))
+    }
+}
+
+impl Inner {
+    /// Something has happened that a run with real processes shows as well.
+    pub(super) fn trace_host(&mut self, instance: &str, what: &str) {
+        if let Some(host) = self.hosts.get(instance) {
+            self.traces.add_host(&host.name, what);
+        }
+    }
+}
+
+impl Host {
+    fn end_changes(&mut self) {
+        self.changes.end();
+        self.queue.end();
+    }
+
+    /// Its runner has not ended after a stop that was accepted.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.promise.accepted && self.runner.is_some() || self.promise.leaving && self.wrapper.is_some()
+    }
+
+    /// After a drain: the host has lost its disk or its record, or somebody has started the runner again.
+    pub(super) fn has_another_runner(&self) -> bool {
+        self.forgotten.is_some() || self.runner.is_some() || !self.strays.is_empty()
+    }
+
+    /// Whether a process on it has this job.
+    pub(super) fn has_job(&self, job: u64) -> bool {
+        self.runner.iter().chain(&self.strays).any(|runner| runner.jobs.contains(&job))
+    }
+
+    /// The task of its wrapper does not read its queue now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.wrapper.as_ref().is_some_and(|wrapper| wrapper.busy.is_some())
+    }
+
+    fn boot(&self) -> BootId {
+        let text = format!("00000000-0000-4000-8000-{:012x}", self.boots);
+        BootId::try_from(text).expect("a UUID")
+    }
+}
+
+fn identity(pid: u32, boot: BootId) -> Identity {
+    Identity { pid, start_ticks: u64::from(pid), boot }
+}
+
+/// The process that a saved state names.
+fn process_of(state: &State) -> Option<ChildInfo> {
+    match state {
+        State::Starting { child } => *child,
+        other => other.child(),
+    }
+}

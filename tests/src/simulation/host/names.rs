@@ -1,0 +1,48 @@
+//! The names of states and events in traces and counts.
+
+use grit_wrapper::supervise::{Event, Phase, State, StopOutcome};
+pub(super) fn state_name(state: &State) -> &'static str {
+    match state {
+        State::Idle => "idle",
+        State::Starting { .. } => "starting",
+        State::Running { .. } => "running",
+        State::Stopping { phase, .. } => match phase {
+            Phase::Holding { .. } => "holding",
+            Phase::AwaitingGap { .. } => "awaiting gap",
+            Phase::Draining { .. } => "draining",
+            Phase::Spacing { .. } => "spacing",
+            Phase::Terminating { .. } => "terminating",
+            Phase::Killed { .. } => "killed",
+        },
+        State::Backoff { .. } => "backoff",
+        State::Exited { stop: Some(stop), .. } => match stop.outcome {
+            Some(StopOutcome::OpenRequests) => "exited with open requests",
+            _ => "exited after a stop",
+        },
+        State::Exited { stop: None, .. } => "exited",
+    }
+}
+
+pub(super) fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::Boot => "boot",
+        Event::Start => "start",
+        Event::Forked(_) => "forked",
+        Event::Spawned(_) => "spawned",
+        Event::SpawnFailed(_) => "spawn failed",
+        Event::Exited(..) => "exit",
+        Event::SignalSent(_) => "signal sent",
+        Event::SignalRefused(..) => "signal refused",
+        Event::Tick => "tick",
+        Event::Observed(..) => "observed",
+        Event::JobRequests(_, Some(0)) => "no open request",
+        Event::JobRequests(..) => "open requests",
+        Event::Stop(_) => "stop",
+        Event::Cancel(_) => "cancel",
+        Event::Reload => "reload",
+        Event::Leave(_) => "leave",
+        Event::CallbackFinished(_) => "callback finished",
+        Event::LogRead(_) => "log read",
+        Event::Saved(_) => "saved",
+    }
+}

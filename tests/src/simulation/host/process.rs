@@ -1,0 +1,365 @@
+//! The runner process of a host: its start, what it does with signals, and its exit.
+
+use std::time::Duration;
+
+use grit_wrapper::supervise::{
+    Event, LogEvidence, Mode as StopMode, Observation, State, StopOutcome, process::Exit,
+};
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        random::Random,
+        runner::{Kind, Mode, Runner},
+        world::{Happening, Inner},
+    },
+    Happens,
+    wrapper::Busy,
+};
+
+/// What the kernel and the invariants know of the runner process, besides what the runner does.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) pid: u32,
+    pub(super) started: Instant,
+    /// When the kernel shows a handler for SIGQUIT: Go's runtime installs it long before the runner does, and a script has none before its exec.
+    pub(super) shown_at: Instant,
+    /// The wrapper has let it execute the runner.
+    pub(super) is_released: bool,
+    /// Another wrapper started it.
+    pub(super) is_adopted: bool,
+    /// It runs as another user, who refuses the wrapper's signals.
+    pub(super) refuses_until: Instant,
+    pub(super) last_quit: Option<Instant>,
+    /// The last SIGQUIT of a wrapper.
+    pub(super) quit: Option<Instant>,
+    /// The signals of wrappers.
+    pub(super) terminated: Option<Instant>,
+    /// It has begun to abort its jobs, because of this wrapper or of another process.
+    pub(super) aborts: bool,
+    /// Another process sent SIGTERM to it.
+    pub(super) is_disturbed: bool,
+    /// SIGQUIT was refused: it is repeated after a delay, and not in a gap.
+    pub(super) was_refused: bool,
+    pub(super) was_terminate_refused: bool,
+    /// A probe has reported that it aborts its jobs.
+    pub(super) is_observed: bool,
+    /// The wrapper was killed before it could save what it had requested.
+    pub(super) is_forgotten: bool,
+    pub(super) has_aborted_jobs: bool,
+    pub(super) exit: Exit,
+    pub(super) shutdown_timeout: Option<Duration>,
+}
+
+impl Facts {
+    pub(super) fn new(random: &mut Random, pid: u32) -> Self {
+        let now = Instant::now();
+        let shown = if random.percent(80) { Duration::from_millis(20) } else { Duration::from_secs(60) };
+        let limits = [None, Some(Duration::from_secs(30)), Some(Duration::from_secs(120))];
+        Self {
+            pid,
+            started: now,
+            shown_at: now + shown,
+            is_released: false,
+            is_adopted: false,
+            refuses_until: now,
+            last_quit: None,
+            quit: None,
+            terminated: None,
+            aborts: false,
+            is_disturbed: false,
+            is_observed: false,
+            was_refused: false,
+            was_terminate_refused: false,
+            is_forgotten: false,
+            has_aborted_jobs: false,
+            exit: Exit::Code(0),
+            shutdown_timeout: *random.pick(&limits),
+        }
+    }
+
+    /// A wrapper that was killed may not have saved what it had seen.
+    pub(super) fn seen_again(&mut self) {
+        self.is_observed = false;
+    }
+
+    pub(super) fn was_quit(&self) -> bool {
+        self.quit.is_some()
+    }
+
+    pub(super) fn was_terminated(&self) -> bool {
+        self.terminated.is_some()
+    }
+
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.is_disturbed
+    }
+
+    pub(super) fn shows_handler(&self) -> bool {
+        Instant::now() >= self.shown_at
+    }
+}
+
+impl Inner {
+    /// The process executes the runner.
+    pub(super) fn executed(&mut self, instance: &str, pid: u32) {
+        let Some(runner) = self.runner(instance, pid) else { return };
+        runner.mode = Mode::Loading;
+        self.log(instance, format!("runner {pid} started"));
+        self.trace_host(instance, "runner started");
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let crashes = host.crashes_left > 0;
+        host.crashes_left = host.crashes_left.saturating_sub(1);
+        let slow = self.random.percent(1);
+        let loads = if slow { self.random.millis(3_000, 20_000) } else { self.hosts[instance].loads };
+        if slow {
+            self.trace.count("runner installs its handlers late");
+        }
+        if crashes {
+            self.trace.count("runner crashes at its start");
+            return self.ends(instance, pid, loads / 2, Exit::Code(1));
+        }
+        self.later(instance, loads, Happening::HandlersInstalled { pid });
+    }
+
+    pub(super) fn slow_exec_ends(
+        &mut self,
+        instance: &str,
+        number: u32,
+        child: grit_wrapper::supervise::ChildInfo,
+    ) {
+        let pid = child.pid();
+        if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::AtBarrier) {
+            self.executed(instance, pid);
+        }
+        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Exec)) {
+            self.wrapper_is_free(instance, Some(Event::Spawned(child)));
+        }
+    }
+
+    /// The process exits after this time.
+    pub(super) fn ends(&mut self, instance: &str, pid: u32, after: Duration, exit: Exit) {
+        if let Some(facts) = self.facts(instance, pid) {
+            facts.exit = exit;
+        }
+        if let Some(runner) = self.runner(instance, pid) {
+            runner.mode = Mode::Aborting;
+        }
+        self.later(instance, after, Happening::CleanupEnds { pid });
+    }
+
+    pub(super) fn facts(&mut self, instance: &str, pid: u32) -> Option<&mut Facts> {
+        self.hosts.get_mut(instance)?.facts.as_mut().filter(|facts| facts.pid == pid)
+    }
+
+    pub(crate) fn runner_crashes(&mut self, instance: &str) {
+        let runner = self.hosts.get(instance).and_then(|host| host.runner.as_ref());
+        let Some(pid) = runner.filter(|runner| runner.mode != Mode::AtBarrier).map(|runner| runner.pid)
+        else {
+            return;
+        };
+        self.trace.count("runner crashed");
+        self.jobs_abort(instance, pid, "its runner crashed");
+        let exit = if self.random.percent(50) { Exit::Signal(9) } else { Exit::Code(1) };
+        self.runner_exits(instance, pid, exit);
+    }
+
+    pub(super) fn jobs_abort(&mut self, instance: &str, pid: u32, why: &'static str) {
+        let has_jobs = self.runner(instance, pid).is_some_and(|runner| !runner.jobs.is_empty());
+        if let Some(facts) = self.facts(instance, pid) {
+            facts.has_aborted_jobs |= has_jobs;
+        }
+        let leaves = has_jobs && self.random.percent(20);
+        if let Some(host) = self.hosts.get_mut(instance) {
+            // A job of the shell executor is a process group of its own, and may ignore SIGTERM.
+            host.leftovers |= leaves;
+        }
+        self.abort_jobs(instance, pid, why);
+    }
+
+    pub(crate) fn runner_loaded(&mut self, instance: &str, pid: u32) {
+        if let Some(runner) = self.runner(instance, pid)
+            && runner.mode == Mode::Loading
+        {
+            runner.mode = Mode::Working;
+            if let Some(facts) = self.facts(instance, pid) {
+                facts.shown_at = facts.shown_at.min(Instant::now());
+            }
+            self.log(instance, format!("runner {pid} takes jobs"));
+            self.changed(instance);
+            self.probe_later(instance, 1_000);
+            self.turn(instance, pid, 0);
+        }
+    }
+
+    pub(crate) fn cleanup_ends(&mut self, instance: &str, pid: u32) {
+        if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::Aborting) {
+            let exit = self.facts(instance, pid).map_or(Exit::Code(0), |facts| facts.exit);
+            self.jobs_abort(instance, pid, "its runner crashed");
+            self.runner_exits(instance, pid, exit);
+        }
+    }
+
+    pub(crate) fn runner_exits(&mut self, instance: &str, pid: u32, exit: Exit) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let strays = host.strays.len();
+        host.strays.retain(|stray| stray.pid != pid);
+        if host.strays.len() < strays {
+            return self.log(instance, format!("runner {pid}, which no wrapper has, exits: {exit}"));
+        }
+        let Some(runner) = host.runner.take_if(|runner| runner.pid == pid) else { return };
+        let has_wrapper = host.wrapper.is_some();
+        // Nothing reaps it before the wrapper, or after the wrapper has ended.
+        host.zombie = has_wrapper.then_some((pid, exit));
+        if !runner.jobs.is_empty() || runner.has_open_request() {
+            // Every exit with jobs aborts them first.
+            let jobs = runner.jobs.len();
+            self.violation(instance, format!("runner {pid} exits with {jobs} jobs"));
+        }
+        self.log(instance, format!("runner {pid} exits: {exit}"));
+        if let Exit::Code(code) = exit {
+            self.trace_host(instance, &format!("runner exits with code {code}"));
+        }
+        if !has_wrapper {
+            self.trace.count("runner exits without a wrapper");
+        }
+        self.notice_exit(instance);
+    }
+
+    /// The task of the wrapper sees the exit, and reads its status and log: `task::effects::exit`.
+    pub(super) fn notice_exit(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.busy.is_none()) else { return };
+        let Some((pid, _)) = host.zombie else { return };
+        if wrapper.supervision.state.child().is_none_or(|child| child.pid() != pid) {
+            return;
+        }
+        wrapper.busy = Some(Busy::Exit);
+        let number = wrapper.number;
+        let kills = host.leftovers
+            && wrapper.supervision.leftovers(&host.policy) == grit_wrapper::supervise::Leftovers::Kill;
+        let limit = match (kills, self.random.percent(10)) {
+            (true, _) => 10_000,
+            (false, true) => 2_000,
+            (false, false) => 5,
+        };
+        let delay = self.random.millis(1, limit);
+        self.later(instance, delay, Happening::Host(Happens::ExitRead { wrapper: number }));
+    }
+
+    pub(super) fn exit_is_read(&mut self, instance: &str, number: u32) {
+        let unreadable = self.random.percent(2);
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
+        let Some((_, exit)) = host.zombie.take() else { return };
+        let Some(facts) = host.facts.take() else { return };
+        if wrapper.supervision.leftovers(&host.policy) == grit_wrapper::supervise::Leftovers::Kill {
+            host.leftovers = false;
+        }
+        // Before Linux 6.15, the status of an adopted runner is often unknown.
+        let exit = if facts.is_adopted && host.has_old_kernel { Exit::Unknown } else { exit };
+        // `Supervision::drain_to_search`.
+        let is_searched = host.has_journal
+            && exit.is_success()
+            && wrapper.supervision.state.stop().is_some_and(|stop| {
+                stop.mode == StopMode::Graceful && stop.outcome.is_none() && !stop.aborts_jobs
+            });
+        let log = LogEvidence {
+            aborted_jobs: is_searched && !unreadable && facts.aborts,
+            lost_results: false,
+            unreadable: is_searched && unreadable,
+        };
+        let has_evidence = host.has_journal || facts.is_observed;
+        let was_forced = wrapper.supervision.state.stop().is_some_and(|stop| stop.mode == StopMode::Forceful);
+        self.wrapper_is_free(instance, Some(Event::Exited(exit, log)));
+        self.check_outcome(instance, number, &facts, has_evidence, was_forced);
+    }
+
+    fn check_outcome(
+        &mut self,
+        instance: &str,
+        number: u32,
+        facts: &Facts,
+        has_evidence: bool,
+        was_forced: bool,
+    ) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        host.promise.runner_ended();
+        if host.saved_promise.accepted || host.saved_promise.leaving {
+            host.saved_promise.runner_ended();
+        }
+        let has_leftovers = host.leftovers;
+        let Some(wrapper) = host.wrapper.as_ref().filter(|wrapper| wrapper.number == number) else { return };
+        let outcome = match &wrapper.supervision.state {
+            State::Exited { stop: Some(stop), .. } => stop.outcome,
+            _ => None,
+        };
+        let Some(outcome) = outcome else { return };
+        self.trace.count(format!("outcome {}", outcome.name()));
+        if outcome == StopOutcome::Clean && facts.has_aborted_jobs {
+            if has_evidence {
+                self.violation(instance, "a drain with aborted jobs is clean");
+            } else {
+                self.trace.count("clean after aborted jobs: without a source of evidence");
+            }
+        }
+        if was_forced && has_leftovers {
+            self.violation(instance, "a forceful stop is over, and processes of jobs are left");
+        }
+    }
+
+    /// A probe reads the runner's metrics within this time.
+    pub(super) fn probe_later(&mut self, instance: &str, limit: u64) {
+        let Some(host) = self.hosts.get(instance).filter(|host| host.setup.kind != Kind::NoServer) else {
+            return;
+        };
+        let Some(wrapper) = &host.wrapper else { return };
+        let number = wrapper.number;
+        let delay = self.random.millis(1, limit);
+        self.later(instance, delay, Happening::Host(Happens::Probed { wrapper: number }));
+    }
+
+    pub(super) fn probed(&mut self, instance: &str, number: u32) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
+        let (Some(child), Some(facts)) = (wrapper.supervision.state.child(), &host.facts) else { return };
+        let is_served = host.runner.as_ref().is_some_and(|runner| runner.mode != Mode::Loading);
+        if child.pid() != facts.pid || !is_served {
+            return;
+        }
+        let observed = Observation {
+            aborts_jobs: facts.aborts && facts.is_disturbed || facts.terminated.is_some(),
+            shutdown_timeout: facts.shutdown_timeout,
+        };
+        // What a wrapper has seen before it was killed may be lost.
+        let is_free = wrapper.busy.is_none();
+        if let Some(facts) = &mut host.facts {
+            facts.is_observed |= observed.aborts_jobs && is_free;
+        }
+        let _answer = self.deliver(instance, Event::Observed(child, observed));
+    }
+
+    /// The wrapper does not find this runner, and may start a second one beside it: `docs/wrapper/adoption.md`, "Faults". After a drain it starts none,
+    /// and reports `stopped`.
+    pub(super) fn leave_alone(&mut self, instance: &str, earlier: Runner) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        // `cgroup::runner_in` skips a process that was released from the exec barrier and whose exec is slow.
+        let is_seen = host.has_cgroup && earlier.mode != Mode::AtBarrier;
+        let why = if is_seen { None } else { host.second_allowed.take() };
+        let has_cgroup = host.has_cgroup;
+        match why {
+            Some(why) => {
+                self.trace.count(format!(
+                    "runner that no wrapper has: {}, and {why}",
+                    if has_cgroup { "slow exec" } else { "no cgroup" }
+                ));
+                self.log(instance, format!("the wrapper does not find runner {}", earlier.pid));
+            }
+            None => self.violation(instance, format!("the wrapper does not find runner {}", earlier.pid)),
+        }
+        self.forget(instance, "the wrapper does not find its runner");
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.strays.push(earlier);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the requests to a wrapper promise, and what its signals are allowed to do: a model of the promises, which knows nothing of the core.
+//!
+//! A promise is as durable as the state file: `docs/wrapper/adoption.md`, "Faults". Each loss is counted with the reason that this page names.
+
+use grit_wrapper::supervise::{Answer, Event, Mode, Phase, Refusal, State, Stop};
+use tokio::time::{Duration, Instant};
+
+use super::{
+    super::world::{Happening, Inner},
+    Happens,
+};
+
+/// The requests that are in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::simulation) struct Promise {
+    /// A drain of a client was accepted, and was neither cancelled nor followed by a start.
+    pub(in crate::simulation) accepted: bool,
+    /// The wrapper exits after its runner.
+    pub(super) leaving: bool,
+    /// Some stop was requested: the runner may get SIGQUIT.
+    pub(super) stops: bool,
+    /// A forceful stop was requested: the runner may get SIGTERM.
+    pub(super) forced: bool,
+    /// When a stop in progress becomes forceful.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// The part of an event that concerns the promises.
+pub(super) enum Request {
+    Stop { is_of_client: bool, is_forceful: bool, deadline: Option<Instant> },
+    Cancel,
+    Start,
+    None,
+}
+
+impl Request {
+    pub(super) fn of(event: &Event) -> Self {
+        let stop = |stop: &Stop, is_of_client| Self::Stop {
+            is_of_client,
+            is_forceful: stop.mode == Mode::Forceful,
+            deadline: stop.deadline.map(|deadline| deadline.at),
+        };
+        match event {
+            // A signal repeats its own stop.
+            Event::Stop(asked) => stop(asked, asked.id.as_str() != "signal"),
+            Event::Leave(asked) => stop(asked, false),
+            Event::Start => Self::Start,
+            Event::Cancel(_) => Self::Cancel,
+            _ => Self::None,
+        }
+    }
+}
+
+impl Promise {
+    /// The request had this answer.
+    pub(super) fn answered(&mut self, request: &Request, answer: &Result<Answer, Refusal>, leaves: bool) {
+        if answer.is_err() {
+            return;
+        }
+        match request {
+            Request::Stop { is_of_client, is_forceful, deadline } => {
+                // Of two deadlines, the earlier one counts: `docs/wrapper/draining.md`, "Joined drains".
+                let earlier = self.deadline.filter(|_| self.stops);
+                self.deadline = earlier.into_iter().chain(*deadline).min();
+                self.stops = true;
+                self.accepted |= is_of_client;
+                self.forced |= is_forceful;
+                self.leaving |= leaves;
+            }
+            Request::Start | Request::Cancel => *self = Self::default(),
+            Request::None => {}
+        }
+    }
+
+    /// The runner has exited: its deadline and its forceful stop do not concern the next one.
+    pub(super) fn runner_ended(&mut self) {
+        (self.deadline, self.forced) = (None, false);
+        self.stops = self.accepted || self.leaving;
+    }
+
+    pub(super) fn allows_terminate(&self) -> bool {
+        self.stops && (self.forced || self.deadline.is_some_and(|deadline| deadline <= Instant::now()))
+    }
+}
+
+/// After its deadline, a stop becomes forceful within this time: other events, such as a slow exec, come before.
+const LATE: Duration = Duration::from_secs(25);
+
+impl Inner {
+    /// A request had an answer: what it promises, and what must not have happened before.
+    pub(super) fn requested(&mut self, instance: &str, request: &Request, is_accepted: bool) {
+        let Some(host) = self.hosts.get_mut(instance).filter(|_| is_accepted) else { return };
+        match request {
+            Request::Stop { deadline: Some(deadline), .. } => {
+                let Some(pid) = host.runner.as_ref().map(|runner| runner.pid) else { return };
+                let (at, wrapper) = (*deadline + LATE, self.number(instance));
+                self.at(instance, at, Happening::Host(Happens::DeadlineIsOver { wrapper, pid }));
+            }
+            Request::Cancel => {
+                let facts = host.facts.as_ref().filter(|facts| facts.was_quit() && !facts.is_forgotten);
+                if let Some(pid) = facts.map(|facts| facts.pid) {
+                    self.violation(instance, format!("a drain of runner {pid} is cancelled after SIGQUIT"));
+                }
+            }
+            Request::Stop { .. } | Request::Start | Request::None => {}
+        }
+    }
+
+    pub(super) fn check_deadline(&mut self, instance: &str, wrapper: u32, pid: u32) {
+        // Another wrapper has a state of its own.
+        if self.number(instance) != wrapper {
+            return;
+        }
+        let Some(host) = self.hosts.get(instance) else { return };
+        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
+        let is_late = host.promise.deadline.is_some_and(|deadline| deadline + LATE <= Instant::now());
+        let is_adopted = facts.is_adopted;
+        let is_forceful = host.wrapper.as_ref().is_some_and(|wrapper| {
+            let phase = match &wrapper.supervision.state {
+                State::Stopping { phase, .. } => phase,
+                _ => return false,
+            };
+            matches!(phase, Phase::Terminating { .. } | Phase::Killed { .. })
+        });
+        if runner.pid == pid && is_late && is_adopted && is_forceful && !facts.was_terminated() {
+            // `docs/wrapper/adoption.md`: an adopted runner does not get SIGTERM again. It gets SIGKILL at the limit.
+            return self.trace.count("limit: SIGTERM was saved, and not sent: killed in between");
+        }
+        let is_excused =
+            host.is_busy() || facts.is_disturbed() || Instant::now() < facts.refuses_until + LATE;
+        if runner.pid == pid && is_late && !is_excused && !facts.was_terminated() {
+            self.violation(instance, format!("the deadline of the drain of runner {pid} has no effect"));
+        }
+    }
+
+    /// The promises are lost with the state file, for a reason that the documents name.
+    pub(super) fn forget(&mut self, instance: &str, why: &'static str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let (was_accepted, was_leaving) = (host.promise.accepted, host.promise.leaving);
+        (host.promise, host.saved_promise) = (Promise::default(), Promise::default());
+        if let Some(facts) = &mut host.facts {
+            facts.is_forgotten = true;
+        }
+        if was_accepted {
+            host.forgotten = Some(why);
+            self.trace.count(format!("drain lost: {why}"));
+            self.log(instance, format!("the accepted drain is lost: {why}"));
+        } else if was_leaving {
+            self.trace.count(format!("stop of the service lost: {why}"));
+        }
+    }
+
+    /// The wrapper has ended at a moment that it did not choose: what the state file lacks is lost.
+    pub(super) fn keep_saved_promise(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let saved = host.saved_promise.clone();
+        let is_lost = host.promise.accepted && !saved.accepted && host.is_answered;
+        let differs = host.promise != saved;
+        if differs && let Some(facts) = &mut host.facts {
+            facts.is_forgotten = true;
+        }
+        host.promise = saved;
+        if is_lost {
+            let why = "the state file could not be written";
+            host.forgotten = Some(why);
+            self.trace.count(format!("drain lost: {why}"));
+        } else if differs {
+            self.trace.count("change of a drain lost: the state file did not have it");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a runner does with the signals of its wrapper and of other processes, and which of them the wrapper may send.
+
+use std::time::Duration;
+
+use grit_wrapper::supervise::process::{Exit, Signal};
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        gitlab::{DISTURBED, FORCEFUL, NO_GAP, REPEATED},
+        runner::Mode,
+        world::{Happening, Inner},
+    },
+    process::Facts,
+    table,
+};
+
+/// The runner reads its channel of signals again after this time: `Policy::signal_spacing`.
+const CHANNEL: Duration = Duration::from_millis(10);
+
+impl Inner {
+    /// What the runner does with a signal of the wrapper. It exits later, as a process does.
+    pub(crate) fn signal(&mut self, instance: &str, signal: Signal) -> Result<(), &'static str> {
+        let Some(host) = self.hosts.get(instance) else { return Ok(()) };
+        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return Ok(()) };
+        let (pid, mode) = (runner.pid, runner.mode);
+        if Instant::now() < facts.refuses_until {
+            self.trace.count(format!("{signal} refused"));
+            if let Some(facts) = self.facts(instance, pid) {
+                facts.was_refused |= signal == Signal::Drain;
+                facts.was_terminate_refused |= signal == Signal::Terminate;
+            }
+            self.log(instance, format!("{signal} to runner {pid} is refused"));
+            return Err("not permitted");
+        }
+        self.log(instance, format!("{signal} to runner {pid}"));
+        self.trace.count(format!("{signal} in mode {mode:?}"));
+        self.check_signal(instance, signal);
+        let Some(host) = self.hosts.get(instance) else { return Ok(()) };
+        let was_refused = host.facts.as_ref().is_some_and(|facts| facts.was_refused);
+        let why = match () {
+            // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
+            () if host.policy.request_gap_timeout.is_zero() => Some(NO_GAP),
+            () if was_refused => Some(REPEATED),
+            () => None,
+        };
+        self.take_signal(instance, pid, signal, why);
+        Ok(())
+    }
+
+    /// Whether the wrapper may send this signal now.
+    fn check_signal(&mut self, instance: &str, signal: Signal) {
+        let Some(host) = self.hosts.get(instance) else { return };
+        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
+        let (pid, age) = (facts.pid, facts.started.elapsed());
+        let is_early = age < host.policy.start_grace
+            || !facts.shows_handler() && age < host.policy.start_grace + host.policy.handler_wait;
+        let is_after_quit = facts.quit.is_some_and(|sent| sent.elapsed() < table::SPACING);
+        let wrong = match signal {
+            Signal::Drain | Signal::Reload if facts.terminated.is_some() => Some("after SIGTERM"),
+            Signal::Drain | Signal::Reload if is_early && runner.mode == Mode::Loading => {
+                Some("before it handles SIGQUIT")
+            }
+            Signal::Drain if !host.promise.stops => Some("without a stop"),
+            Signal::Terminate if facts.terminated.is_some() => Some("a second time"),
+            Signal::Terminate | Signal::Kill if !host.promise.allows_terminate() => {
+                Some("without a forceful request")
+            }
+            Signal::Terminate if is_after_quit => Some("just after SIGQUIT"),
+            Signal::Kill if facts.terminated.is_some_and(|sent| sent.elapsed() < Duration::from_secs(44)) => {
+                Some("in the time of its cleanup")
+            }
+            _ => None,
+        };
+        let is_forgotten = facts.is_forgotten
+            && matches!(wrong, Some("after SIGTERM" | "a second time" | "just after SIGQUIT"));
+        // The time until SIGKILL counts from the first attempt, until the second one is saved.
+        let is_short = facts.was_terminate_refused && facts.is_adopted && signal == Signal::Kill;
+        if is_short && wrong.is_some() {
+            return self
+                .trace
+                .count("limit: SIGKILL early, after a refused SIGTERM and a kill of the wrapper");
+        }
+        if let Some(wrong) = wrong
+            && is_forgotten
+        {
+            // `docs/wrapper/adoption.md`, "Faults": the latest drain is lost.
+            self.trace.count(format!("limit: {signal} {wrong}, which no state file had"));
+        } else if let Some(wrong) = wrong {
+            self.violation(instance, format!("{signal} to runner {pid} {wrong}"));
+        }
+        if signal == Signal::Drain
+            && runner_mode(self, instance) != Some(Mode::Loading)
+            && let Some(facts) = self.facts(instance, pid)
+        {
+            facts.quit = Some(Instant::now());
+        }
+        if signal == Signal::Terminate {
+            let disturbed = facts_of(self, instance).is_some_and(|facts| facts.is_disturbed);
+            if facts_of(self, instance).is_some_and(|facts| facts.is_observed && facts.terminated.is_none()) {
+                self.violation(
+                    instance,
+                    format!("SIGTERM to runner {pid}, which was seen to abort its jobs"),
+                );
+            }
+            if disturbed {
+                self.trace.count("SIGTERM of the wrapper after that of another process");
+            }
+            if let Some(facts) = self.facts(instance, pid) {
+                facts.terminated = Some(Instant::now());
+            }
+        }
+    }
+
+    /// A signal of the wrapper, or of another process. `why`: why SIGQUIT may lose a job.
+    fn take_signal(&mut self, instance: &str, pid: u32, signal: Signal, why: Option<&'static str>) {
+        let now = Instant::now();
+        if self.runner(instance, pid).is_some_and(|runner| runner.mode != Mode::AtBarrier) {
+            self.trace_host(instance, &signal.to_string());
+        }
+        let Some(runner) = self.runner(instance, pid) else { return };
+        let (mode, cleanup) = (runner.mode, runner.cleanup);
+        let Some(facts) = self.facts(instance, pid) else { return };
+        let is_lost = facts.last_quit.is_some_and(|sent| now < sent + CHANNEL);
+        match (signal, mode) {
+            (Signal::Kill, _) => {
+                self.jobs_abort(instance, pid, "its runner was killed after a forceful stop");
+                self.ends(instance, pid, Duration::from_millis(1), Exit::Signal(9));
+            }
+            (_, Mode::AtBarrier) => {}
+            (Signal::Reload, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(1)),
+            (Signal::Terminate, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(15)),
+            (Signal::Drain, Mode::Loading) => {
+                self.trace.count("SIGQUIT before its handler, after the wait");
+                self.ends(instance, pid, Duration::ZERO, Exit::Code(2));
+            }
+            (Signal::Reload, _) => {}
+            (Signal::Drain, mode) => {
+                facts.last_quit = Some(now);
+                if mode == Mode::Working {
+                    self.finishes(instance, pid, why);
+                }
+            }
+            (Signal::Terminate, _) if is_lost => self.trace.count("SIGTERM is lost just after SIGQUIT"),
+            (Signal::Terminate, _) if facts.aborts => {
+                // It skips the cleanup, and the results of its jobs are lost.
+                self.trace.count("second SIGTERM");
+                self.ends(instance, pid, Duration::ZERO, Exit::Code(1));
+            }
+            (Signal::Terminate, _) => {
+                facts.aborts = true;
+                self.jobs_abort(instance, pid, FORCEFUL);
+                self.ends(instance, pid, cleanup, Exit::Code(0));
+                self.probe_later(instance, 1_000);
+            }
+        }
+    }
+
+    /// After SIGQUIT.
+    fn finishes(&mut self, instance: &str, pid: u32, why: Option<&'static str>) {
+        self.cancel_requests(instance, pid, why);
+        let Some(runner) = self.runner(instance, pid) else { return };
+        runner.mode = Mode::Finishing;
+        if runner.jobs.is_empty() && !runner.hangs {
+            // In the next milliseconds.
+            runner.mode = Mode::Aborting;
+            self.later(instance, Duration::from_millis(5), Happening::CleanupEnds { pid });
+        }
+    }
+
+    /// Another process sends SIGTERM or SIGINT to the runner.
+    pub(super) fn disturbed(&mut self, instance: &str, signal: Signal) {
+        let runner = self.hosts.get(instance).and_then(|host| host.runner.as_ref());
+        let Some(pid) = runner.filter(|runner| runner.mode != Mode::AtBarrier).map(|runner| runner.pid)
+        else {
+            return;
+        };
+        self.trace.count(format!("{signal} of another process"));
+        self.log(instance, format!("another process sends {signal} to runner {pid}"));
+        if let Some(facts) = self.facts(instance, pid) {
+            facts.is_disturbed |= signal == Signal::Terminate;
+        }
+        self.take_signal(instance, pid, signal, Some(DISTURBED));
+    }
+}
+
+fn runner_mode(world: &Inner, instance: &str) -> Option<Mode> {
+    Some(world.hosts.get(instance)?.runner.as_ref()?.mode)
+}
+
+fn facts_of<'a>(world: &'a Inner, instance: &str) -> Option<&'a Facts> {
+    world.hosts.get(instance)?.facts.as_ref()
+}

@@ -1,0 +1,84 @@
+//! The start of a runner: `Task::try_spawn`.
+
+use std::{collections::VecDeque, time::Duration};
+
+use grit_wrapper::supervise::{ChildInfo, Event, Moment};
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        runner::Runner,
+        world::{Happening, Inner},
+    },
+    Happens,
+    file::File::Saved,
+    identity,
+    process::Facts,
+    wrapper::{Busy, Killed},
+};
+
+impl Inner {
+    pub(super) fn spawn(&mut self, instance: &str, events: &mut VecDeque<Event>) -> Result<(), Killed> {
+        // `publish`: a start can take long.
+        self.changed(instance);
+        if self.random.percent(2) {
+            self.trace.count("spawn failed");
+            events.push_back(Event::SpawnFailed("not found".into()));
+            return Ok(());
+        }
+        self.next_pid += 1;
+        let pid = self.next_pid;
+        let cleanup = self.random.millis(10, 60_000);
+        let hangs = self.random.percent(1);
+        let exec = if self.random.percent(3) { self.random.millis(1, 15_000) } else { Duration::ZERO };
+        let mut facts = Facts::new(&mut self.random, pid);
+        let Some(host) = self.hosts.get_mut(instance) else { return Ok(()) };
+        facts.shown_at = facts.shown_at.min(Instant::now() + exec + host.loads);
+        let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
+        let earlier = host.runner.replace(runner);
+        host.facts = Some(facts);
+        let (boot, accepted) = (host.boot(), host.promise.accepted);
+        if let Some(earlier) = earlier {
+            self.leave_alone(instance, earlier);
+        }
+        if accepted {
+            self.violation(instance, format!("runner {pid} is started after an accepted drain"));
+        }
+        self.survives(instance)?;
+        let child = ChildInfo { process: identity(pid, boot), started: Moment::now() };
+        let _note = self.step(instance, Event::Forked(child));
+        self.survives(instance)?;
+        self.save(instance);
+        self.survives(instance)?;
+        // From now on, the process becomes a runner whatever happens to the wrapper.
+        if let Some(host) = self.hosts.get_mut(instance)
+            && let Some(wrapper) = &mut host.wrapper
+        {
+            let has_child = matches!(&host.file, Saved { supervision, .. }
+                if super::process_of(&supervision.state) == Some(child));
+            // Without a cgroup, the next wrapper starts a second runner: `docs/wrapper/adoption.md`, "Faults".
+            let is_unrecorded = !has_child && wrapper.supervision.save_error.is_none();
+            if let Some(facts) = &mut host.facts {
+                facts.is_released = true;
+            }
+            if !has_child {
+                host.second_allowed = Some("the disk was full when the runner was started");
+            }
+            if is_unrecorded {
+                self.violation(instance, format!("runner {pid} starts, and the state file does not have it"));
+            }
+        }
+        if exec.is_zero() {
+            self.executed(instance, pid);
+            events.push_back(Event::Spawned(child));
+        } else {
+            self.trace.count("exec of the runner is slow");
+            let wrapper = self.number(instance);
+            if let Some(wrapper) = self.wrapper(instance, wrapper) {
+                wrapper.busy = Some(Busy::Exec);
+            }
+            self.later(instance, exec, Happening::Host(Happens::Executed { wrapper, child }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! The shell around the core of a wrapper: `supervise::Task`, in the same order.
+//!
+//! Its task handles one event at a time, to the end of its effects. Three things take time, in which everything else waits in its queue: the exec of
+//! the runner (`exec_barrier`), the end of an exited runner (`task::effects::exit`), and the pause of an upgrade (`task::leave::pause`).
+
+use std::collections::VecDeque;
+
+use grit_wrapper::supervise::{Answer, Context, Effect, Event, Moment, Refusal, Step, Supervision};
+use tokio::time::{Duration, Instant};
+
+use super::{
+    super::{
+        runner::Mode,
+        world::{Happening, Inner},
+    },
+    Happens, Wrapper,
+    file::File::Saved,
+    names::{event_name, state_name},
+    probe::Eyes,
+    process::Facts,
+    promise::Request,
+    table,
+};
+
+/// `supervise::task::PROBE_INTERVAL`.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// `record::recorder::RETRY_DELAY`.
+const SAVE_AGAIN: Duration = Duration::from_secs(1);
+
+/// The wrapper was killed.
+pub(crate) struct Killed;
+
+/// What the task of the wrapper waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    Exec,
+    Exit,
+    Upgrade,
+}
+
+impl Inner {
+    pub(crate) fn wrapper(&mut self, instance: &str, number: u32) -> Option<&mut Wrapper> {
+        self.hosts.get_mut(instance)?.wrapper.as_mut().filter(|wrapper| wrapper.number == number)
+    }
+
+    pub(crate) fn wrapper_tick(&mut self, instance: &str, number: u32) {
+        let due = self.wrapper(instance, number).and_then(|wrapper| wrapper.supervision.due());
+        if due.is_some_and(|due| due <= Instant::now()) {
+            let _answer = self.deliver(instance, Event::Tick);
+        }
+    }
+
+    pub(crate) fn wrapper_looks_for_handler(&mut self, instance: &str, number: u32) {
+        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.supervision.holds_signal()) {
+            let _answer = self.deliver(instance, Event::Tick);
+        }
+    }
+
+    pub(crate) fn wrapper_saves_again(&mut self, instance: &str, number: u32) {
+        let Some(wrapper) = self.wrapper(instance, number) else { return };
+        wrapper.saves_again = false;
+        self.save(instance);
+    }
+
+    /// An event of the wrapper, and those that its effects lead to. It waits while the task is busy.
+    pub(crate) fn deliver(&mut self, instance: &str, event: Event) -> Result<Answer, Refusal> {
+        let Some(host) = self.hosts.get_mut(instance) else { return Err(Refusal::Leaving) };
+        let Some(wrapper) = &mut host.wrapper else { return Err(Refusal::Leaving) };
+        if wrapper.busy.is_some() {
+            wrapper.waiting.push_back(event);
+            self.trace.count("event waits for the wrapper's task");
+            return Ok(Answer::Done);
+        }
+        self.handle(instance, event)
+    }
+
+    /// The task is free again: what has waited follows.
+    pub(crate) fn wrapper_is_free(&mut self, instance: &str, first: Option<Event>) {
+        let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
+            return;
+        };
+        wrapper.busy = None;
+        let number = wrapper.number;
+        if let Some(first) = first {
+            let _answer = self.handle(instance, first);
+        }
+        // The exit comes first (`Task::wait`).
+        self.notice_exit(instance);
+        while let Some(wrapper) = self.wrapper(instance, number)
+            && wrapper.busy.is_none()
+            && let Some(event) = wrapper.waiting.pop_front()
+        {
+            let _answer = self.handle(instance, event);
+        }
+        if let Some(host) = self.hosts.get(instance).filter(|host| !host.is_busy()) {
+            host.queue.wake();
+        }
+    }
+
+    fn handle(&mut self, instance: &str, event: Event) -> Result<Answer, Refusal> {
+        let (mut events, mut answer, mut leaves) = (VecDeque::from([event]), None, false);
+        while let Some(event) = events.pop_front() {
+            match self.transition(instance, event, &mut events) {
+                Ok((given, is_last)) => {
+                    answer.get_or_insert(given);
+                    leaves |= is_last;
+                }
+                Err(Killed) => {
+                    self.kill_wrapper(instance, "is killed in the middle of its work");
+                    return Err(Refusal::Leaving);
+                }
+            }
+        }
+        self.save(instance);
+        self.changed(instance);
+        self.schedule(instance);
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.is_answered = true;
+        }
+        if leaves {
+            self.wrapper_leaves(instance);
+        }
+        answer.unwrap_or(Ok(Answer::Done))
+    }
+
+    fn transition(
+        &mut self,
+        instance: &str,
+        event: Event,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(Result<Answer, Refusal>, bool), Killed> {
+        let is_gap = matches!(event, Event::JobRequests(..));
+        let is_exit = matches!(event, Event::Exited(..));
+        let awaited_gap = self.awaits_gap(instance);
+        let (effects, answer) = self.step(instance, event);
+        self.survives(instance)?;
+        // Before the effects, so that the next wrapper learns of each: but SIGQUIT in a gap comes before the file.
+        if !is_gap {
+            self.save(instance);
+            self.survives(instance)?;
+        }
+        let leaves = effects.contains(&Effect::Leave);
+        for effect in effects {
+            self.perform(instance, effect, events)?;
+            self.survives(instance)?;
+        }
+        if !awaited_gap && self.awaits_gap(instance) {
+            // `Child::prepare_quit` searches for a launcher.
+            self.survives(instance)?;
+        }
+        if is_exit {
+            // `Child::reap`.
+            self.survives(instance)?;
+        }
+        Ok((answer, leaves))
+    }
+
+    fn awaits_gap(&self, instance: &str) -> bool {
+        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
+        wrapper.is_some_and(|wrapper| wrapper.supervision.awaits_gap())
+    }
+
+    /// The wrapper may be killed here.
+    pub(crate) fn survives(&mut self, instance: &str) -> Result<(), Killed> {
+        let Some(host) = self.hosts.get_mut(instance) else { return Err(Killed) };
+        match &mut host.kill_in {
+            Some(0) => Err(Killed),
+            Some(steps) => {
+                *steps -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One transition, which must be in the table.
+    pub(crate) fn step(&mut self, instance: &str, event: Event) -> (Vec<Effect>, Result<Answer, Refusal>) {
+        let nothing = (Vec::new(), Ok(Answer::Done));
+        let Some(host) = self.hosts.get_mut(instance) else { return nothing };
+        let Some(wrapper) = &mut host.wrapper else { return nothing };
+        let handles_quit = wrapper.supervision.asks_for_handler()
+            && host.runner.as_ref().is_some_and(|runner| runner.mode != Mode::AtBarrier)
+            && host.facts.as_ref().is_some_and(Facts::shows_handler);
+        let (name, row_name) = (event_name(&event), table::event_row(&event, handles_quit));
+        let (request, is_leave) = (Request::of(&event), matches!(event, Event::Leave(_)));
+        let before = std::mem::take(&mut wrapper.supervision);
+        let earlier = before.state.clone();
+        let Step { next, effects, answer } =
+            before.on(event, Context::new(Moment::now(), &host.policy, handles_quit));
+        let (from, to) = (state_name(&earlier), state_name(&next.state));
+        let public = (earlier.public().name(), next.state.public().name());
+        let host_name = host.name.clone();
+        let row = table::row(&earlier, row_name, &next.state, &host.policy, answer.is_err());
+        if let Request::Stop { is_of_client: true, .. } = request
+            && answer.is_ok()
+        {
+            host.forgotten = None;
+        }
+        host.promise.answered(&request, &answer, is_leave);
+        host.is_answered = false;
+        wrapper.supervision = next;
+        self.requested(instance, &request, answer.is_ok());
+        if public.0 != public.1 {
+            self.traces.add_state(&host_name, format!("{} -> {}", public.0, public.1));
+        }
+        self.trace.count(format!("{from} + {name} -> {to}"));
+        if from != to {
+            self.log(instance, format!("wrapper: {from} -> {to} ({name})"));
+        }
+        if let Some(row) = row {
+            self.trace.count(row.name);
+            if let Some(unexpected) = row.unexpected {
+                self.violation(instance, format!("no row of the table: {unexpected}"));
+            }
+        }
+        (effects, answer)
+    }
+
+    /// As `Recorder::save`: only a change is written, and a failed write is repeated.
+    pub(crate) fn save(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = &mut host.wrapper else { return };
+        let error = if wrapper.written.as_ref() == Some(&wrapper.supervision) {
+            host.saved_promise = host.promise.clone();
+            None
+        } else if host.disk_works {
+            let supervision = wrapper.supervision.clone();
+            wrapper.written = Some(supervision.clone());
+            let file = Saved { supervision: Box::new(supervision), writer: wrapper.process };
+            host.older_file = std::mem::replace(&mut host.file, file);
+            host.saved_promise = host.promise.clone();
+            None
+        } else {
+            wrapper.written = None;
+            if !std::mem::replace(&mut wrapper.saves_again, true) {
+                let wrapper = wrapper.number;
+                self.later(instance, SAVE_AGAIN, Happening::SaveAgain { wrapper });
+            }
+            Some("no space left on device".into())
+        };
+        let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
+            return;
+        };
+        if wrapper.supervision.save_error != error {
+            let is_answered = self.hosts.get(instance).is_some_and(|host| host.is_answered);
+            let _nothing = self.step(instance, Event::Saved(error));
+            if let Some(host) = self.hosts.get_mut(instance) {
+                host.is_answered = is_answered;
+            }
+        }
+    }
+
+    fn perform(
+        &mut self,
+        instance: &str,
+        effect: Effect,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Killed> {
+        match effect {
+            Effect::Spawn => self.spawn(instance, events)?,
+            Effect::Signal(signal) => {
+                let sent = self.signal(instance, signal);
+                self.survives(instance)?;
+                events.push_back(match sent {
+                    Ok(()) => Event::SignalSent(signal),
+                    Err(refused) => Event::SignalRefused(signal, refused.into()),
+                });
+            }
+            Effect::ReadLog(_) => {
+                // `journalctl` takes some time.
+                let delay = self.random.millis(5, 500);
+                let wrapper = self.number(instance);
+                self.later(instance, delay, Happening::Host(Happens::LogRead { wrapper }));
+            }
+            Effect::Callback(callback) => self.send_callback(instance, callback),
+            Effect::Leave | Effect::Count(_) => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_callback(&mut self, instance: &str, callback: grit_wrapper::supervise::Callback) {
+        self.trace.count("callback sent");
+        let (delay, wrapper) = (self.random.millis(5, 20_000), self.number(instance));
+        self.later(instance, delay, Happening::Host(Happens::Called { wrapper, callback }));
+    }
+
+    pub(super) fn number(&self, instance: &str) -> u32 {
+        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
+        wrapper.map_or(0, |wrapper| wrapper.number)
+    }
+
+    /// The timers of the wrapper after an event.
+    pub(crate) fn schedule(&mut self, instance: &str) {
+        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
+        let (number, due) = (wrapper.number, wrapper.supervision.due());
+        let holds = wrapper.supervision.holds_signal();
+        if let Some(due) = due {
+            self.at(instance, due, Happening::Tick { wrapper: number });
+        }
+        if holds {
+            self.later(instance, LOOK_INTERVAL, Happening::LookForHandler { wrapper: number });
+        }
+        self.wrapper_looks(instance);
+    }
+}
+
+impl Wrapper {
+    pub(in crate::simulation) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn new(number: u32, process: u32, supervision: Supervision) -> Self {
+        Self {
+            number,
+            process,
+            supervision,
+            eyes: Eyes::default(),
+            saves_again: false,
+            written: None,
+            busy: None,
+            waiting: VecDeque::new(),
+            signalled: None,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A deterministic simulation of whole rollouts: one seed is one run, on a virtual clock.
+//!
+//! Real are the core of the wrapper's supervisor with its state file, and the provider with all its calls. Models are the shell around the core
+//! ([`host`]), `gitlab-runner` ([`runner`]), GitLab ([`gitlab`]), the network ([`network`]), Terraform ([`terraform`]) and the users ([`user`]).
+
+mod fault;
+mod gitlab;
+mod host;
+mod network;
+mod options;
+mod origin;
+mod random;
+mod runner;
+mod scenario;
+mod scripts;
+mod seeds;
+mod terraform;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod user;
+mod world;
+
+use std::{
+    collections::BTreeMap,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
+
+use crate::traces::Traces;
+
+use scenario::Scenario;
+pub use seeds::{Failed, Report, check};
+use world::World;
+
+/// The result of one run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The promises that did not hold; none in a good run.
+    pub violations: Vec<String>,
+    /// What happened, in words.
+    pub trace: String,
+    /// How often each kind of event happened.
+    pub counts: BTreeMap<String, u64>,
+    /// What a run with real processes has as well.
+    pub traces: Traces,
+}
+
+/// Runs one seed. The same seed gives the same outcome.
+///
+/// # Panics
+///
+/// If no runtime can be created.
+#[must_use]
+pub fn run(seed: u64) -> Outcome {
+    perform(&Scenario::new(seed))
+}
+
+/// The shortest run that fails in the same way as this seed: what does not contribute is left out.
+///
+/// # Panics
+///
+/// If no runtime can be created.
+#[must_use]
+pub fn shortest(seed: u64) -> Outcome {
+    let (mut scenario, mut outcome) = (Scenario::new(seed), run(seed));
+    let kind = outcome.kind();
+    while kind.is_some() {
+        let simpler = scenario.simpler().into_iter().map(|simpler| (perform(&simpler), simpler));
+        let Some((shorter, simpler)) = simpler.into_iter().find(|(outcome, _)| outcome.kind() == kind) else {
+            break;
+        };
+        (scenario, outcome) = (simpler, shorter);
+    }
+    outcome
+}
+
+impl Outcome {
+    /// The first violation without its numbers.
+    fn kind(&self) -> Option<String> {
+        let first = self.violations.first()?;
+        let (_, what) = first.split_once(": ")?;
+        Some(what.chars().filter(|character| !character.is_ascii_digit()).collect())
+    }
+}
+
+fn perform(scenario: &Scenario) -> Outcome {
+    simulate(scenario, async |world| user::run(&world, scenario).await)
+}
+
+/// What `users` do in the world of a scenario.
+fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    grit_provider::testing::simulation::seed(scenario.seed);
+    // Its clock is that of the runtime.
+    let entered = runtime.enter();
+    let world = Arc::new(World::new(scenario));
+    drop(entered);
+    let run = async {
+        let driver = Arc::clone(&world);
+        // A task of its own: what happens in the world does not poll the users.
+        let driver = tokio::spawn(async move { driver.drive().await });
+        tokio::select! {
+            biased;
+            () = users(Arc::clone(&world)) => {}
+            ended = driver => panic::resume_unwind(ended.expect_err("it never ends").into_panic()),
+        }
+        world.now().check_end();
+    };
+    let panic = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(run))).err();
+    let mut end = world.end();
+    if panic.is_some() {
+        end.violation("the program", "it panicked");
+    }
+    Outcome {
+        violations: std::mem::take(&mut end.violations),
+        trace: end.trace.text(),
+        counts: std::mem::take(&mut end.trace.counts),
+        traces: std::mem::take(&mut end.traces),
+    }
+}

@@ -1,0 +1,218 @@
+//! The errors of connections and calls, as `grit_ssh::error` and `client::error` have them.
+
+use std::{io, time::Duration};
+
+use grit_provider::testing::{
+    client::ClientError,
+    transport::{
+        Cause, ChannelRefusal, CommandError, HostKeyRefusal, HostKeyVerdict, Peer, Phase, Route,
+        TransportError,
+    },
+};
+use tonic::Code;
+
+/// An error of all calls to one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::simulation) enum Failure {
+    NoCredential,
+    Agent,
+    QueueTimeout,
+    CommandEnded,
+    NameUnknown,
+    NameServiceFails,
+    ConnectionRefused,
+    HostUnreachable,
+    /// There is no route from the machine of Terraform.
+    NoRoute,
+    LocalFirewall,
+    ConnectionReset,
+    NotSsh,
+    TooBusy,
+    NoCommonAlgorithm,
+    HandshakeTimeout,
+    HandshakeLost,
+    HostKeyChanged,
+    HostKeyUnknown,
+    LoginRejected,
+    MoreFactors,
+    TooManyAttempts,
+    LoginTimeout,
+    Prohibited,
+    /// The socket of the wrapper does not exist.
+    ConnectFailed,
+    ResourceShortage,
+    UnknownChannel,
+    ServerSilent,
+    ServerOpensChannels,
+    NotAWrapper,
+    WrapperSilent,
+    WrapperCloses,
+    Protocol,
+    Unavailable,
+    Exhausted,
+    Aborted,
+    Internal,
+    PermissionDenied,
+    Unimplemented,
+}
+
+impl Failure {
+    pub(in crate::simulation) const ALL: [Self; 38] = [
+        Self::NoCredential,
+        Self::Agent,
+        Self::QueueTimeout,
+        Self::CommandEnded,
+        Self::NameUnknown,
+        Self::NameServiceFails,
+        Self::ConnectionRefused,
+        Self::HostUnreachable,
+        Self::NoRoute,
+        Self::LocalFirewall,
+        Self::ConnectionReset,
+        Self::NotSsh,
+        Self::TooBusy,
+        Self::NoCommonAlgorithm,
+        Self::HandshakeTimeout,
+        Self::HandshakeLost,
+        Self::HostKeyChanged,
+        Self::HostKeyUnknown,
+        Self::LoginRejected,
+        Self::MoreFactors,
+        Self::TooManyAttempts,
+        Self::LoginTimeout,
+        Self::Prohibited,
+        Self::ConnectFailed,
+        Self::ResourceShortage,
+        Self::UnknownChannel,
+        Self::ServerSilent,
+        Self::ServerOpensChannels,
+        Self::NotAWrapper,
+        Self::WrapperSilent,
+        Self::WrapperCloses,
+        Self::Protocol,
+        Self::Unavailable,
+        Self::Exhausted,
+        Self::Aborted,
+        Self::Internal,
+        Self::PermissionDenied,
+        Self::Unimplemented,
+    ];
+
+    /// How long a call takes until it fails. `None`: a round trip.
+    pub(super) fn takes(self) -> Option<Duration> {
+        match self {
+            Self::QueueTimeout | Self::HandshakeTimeout | Self::LoginTimeout => Some(Duration::from_secs(10)),
+            Self::ServerSilent | Self::WrapperSilent => Some(Duration::from_secs(15)),
+            _ => None,
+        }
+    }
+
+    /// The error of a call, which took `limit`.
+    pub(super) fn error(self, method: &'static str, route: &Route, limit: Duration) -> ClientError {
+        if let Some(code) = self.code() {
+            let message = format!("{self:?}");
+            return ClientError::Status { method, code, message, route: Box::new(route.clone()) };
+        }
+        let (phase, cause) = self.cause(limit);
+        TransportError::at(phase, route.clone(), cause).into()
+    }
+
+    /// Whether no host responds, as runner_drain (Hosts that are gone) has it: "Connection refused, host unreachable, no response to the TCP
+    /// connection (at least 1 s), or a host name that does not exist". `None`: the attempt was not made.
+    pub(super) fn is_absent(self) -> Option<bool> {
+        match self {
+            Self::QueueTimeout => None,
+            Self::NameUnknown | Self::ConnectionRefused | Self::HostUnreachable => Some(true),
+            _ => Some(false),
+        }
+    }
+
+    /// Whether another attempt must not follow: a server blocks an address after repeated failures.
+    pub(super) fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::HostKeyChanged
+                | Self::HostKeyUnknown
+                | Self::LoginRejected
+                | Self::MoreFactors
+                | Self::TooManyAttempts
+        )
+    }
+
+    fn code(self) -> Option<Code> {
+        Some(match self {
+            Self::Unavailable => Code::Unavailable,
+            Self::Exhausted => Code::ResourceExhausted,
+            Self::Aborted => Code::Aborted,
+            Self::Internal => Code::Internal,
+            Self::PermissionDenied => Code::PermissionDenied,
+            Self::Unimplemented => Code::Unimplemented,
+            _ => return None,
+        })
+    }
+
+    fn cause(self, limit: Duration) -> (Phase, Cause) {
+        let network = |kind: io::ErrorKind| Cause::Network(io::Error::from(kind).into());
+        let resolve = |text: &str| Cause::Resolve(io::Error::other(text).into());
+        let host_key = |verdict| {
+            Cause::HostKey(Box::new(HostKeyRefusal {
+                verdict,
+                key_type: "ssh-ed25519".to_owned(),
+                fingerprint: "SHA256:new".to_owned(),
+                expected: Vec::new(),
+                line: String::new(),
+                searched: Vec::new(),
+                problem: None,
+            }))
+        };
+        let refused = |reason| Cause::ChannelRefused { reason, text: "open failed".to_owned() };
+        match self {
+            Self::NoCredential => (Phase::Setup, Cause::NoCredential),
+            Self::Agent => {
+                let (socket, problem) = ("/agent".to_owned(), "it has no key".to_owned());
+                (Phase::Auth, Cause::Agent { socket, problem })
+            }
+            Self::QueueTimeout => (Phase::Setup, Cause::HandshakeQueueTimeout { limit }),
+            Self::CommandEnded => {
+                let (program, status) = ("ssh".to_owned(), "exit status: 255".to_owned());
+                (Phase::Command, Cause::Command(CommandError::Ended { program, status }))
+            }
+            Self::NameUnknown => (Phase::Tcp, resolve("Name or service not known")),
+            Self::NameServiceFails => (Phase::Tcp, resolve("Temporary failure in name resolution")),
+            Self::ConnectionRefused => (Phase::Tcp, network(io::ErrorKind::ConnectionRefused)),
+            Self::HostUnreachable => (Phase::Tcp, network(io::ErrorKind::HostUnreachable)),
+            Self::NoRoute => (Phase::Tcp, network(io::ErrorKind::NetworkUnreachable)),
+            Self::LocalFirewall => (Phase::Tcp, network(io::ErrorKind::PermissionDenied)),
+            Self::ConnectionReset => (Phase::Tcp, network(io::ErrorKind::ConnectionReset)),
+            Self::NotSsh => (Phase::Handshake, Cause::NotSsh),
+            Self::TooBusy => (Phase::Handshake, Cause::TooBusy),
+            Self::NoCommonAlgorithm => {
+                let (kind, ours, theirs) = ("key exchange".to_owned(), Vec::new(), Vec::new());
+                (Phase::Handshake, Cause::NoCommonAlgorithm { kind, ours, theirs })
+            }
+            Self::HandshakeTimeout => (Phase::Handshake, Cause::TimedOut { limit }),
+            Self::HandshakeLost => (Phase::Handshake, Cause::Lost("reset by peer".to_owned())),
+            Self::HostKeyChanged => (Phase::HostKey, host_key(HostKeyVerdict::Changed)),
+            Self::HostKeyUnknown => (Phase::HostKey, host_key(HostKeyVerdict::Unknown)),
+            Self::LoginRejected => {
+                let (offered, certificates, remaining) = (Vec::new(), Vec::new(), Vec::new());
+                (Phase::Auth, Cause::AuthRefused { offered, not_offered: 0, certificates, remaining })
+            }
+            Self::MoreFactors => {
+                (Phase::Auth, Cause::MoreFactors { wanted: "keyboard-interactive".to_owned() })
+            }
+            Self::TooManyAttempts => (Phase::Auth, Cause::TooManyAttempts),
+            Self::LoginTimeout => (Phase::Auth, Cause::TimedOut { limit }),
+            Self::Prohibited => (Phase::Channel, refused(ChannelRefusal::Prohibited)),
+            Self::ConnectFailed => (Phase::Channel, refused(ChannelRefusal::ConnectFailed)),
+            Self::ResourceShortage => (Phase::Channel, refused(ChannelRefusal::ResourceShortage)),
+            Self::UnknownChannel => (Phase::Channel, refused(ChannelRefusal::UnknownType)),
+            Self::ServerSilent => (Phase::Call, Cause::NoResponse { from: Peer::Server, limit }),
+            Self::ServerOpensChannels => (Phase::Call, Cause::ServerOpensChannels(10)),
+            Self::NotAWrapper => (Phase::Call, Cause::NotAWrapper),
+            Self::WrapperSilent => (Phase::Channel, Cause::NoResponse { from: Peer::Wrapper, limit }),
+            Self::WrapperCloses => (Phase::Call, Cause::WrapperClosed),
+            _ => (Phase::Call, Cause::Protocol("unexpected packet".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What one process of the provider may do to the runners, and what it has been told: the promises are checked against it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use grit_proto::wrapper_v1 as v1;
+use tokio::time::Instant;
+
+use super::{network::Request, world::Inner};
+
+/// One process, or one invocation of an action.
+#[derive(Debug, Default)]
+pub(super) struct Origin(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The runners that it may drain, by the id of their instance. `None`: all, because the user has asked for it.
+    drains: Option<BTreeMap<String, Drain>>,
+    gate: Option<Gate>,
+    /// The instances whose wrapper reported, last, that the runner has exited.
+    stopped: BTreeSet<String>,
+    /// The instances whose wrapper has reported a running runner without a drain.
+    healthy: BTreeSet<String>,
+    /// How many of the last calls to an address found no host.
+    absences: BTreeMap<String, u32>,
+    /// The instances whose wrapper has reported a drain.
+    draining: BTreeSet<String>,
+    /// The instances that have a drain resource which stays.
+    kept: BTreeSet<String>,
+    /// The instance that has answered at an address, last.
+    at: BTreeMap<String, String>,
+}
+
+/// A drain that a process may request.
+#[derive(Clone, Debug)]
+pub(super) struct Drain {
+    pub(super) address: String,
+    /// Only after the health check of the same apply has proved the new managers.
+    pub(super) after_health: bool,
+    pub(super) is_forceful: bool,
+    /// The instances of `guard.peers`, and how many of them must be healthy.
+    pub(super) peers: Option<(BTreeSet<String>, usize)>,
+}
+
+/// What the health check of an apply must prove.
+#[derive(Debug)]
+struct Gate {
+    instances: BTreeSet<String>,
+    needs: Needs,
+    healthy_since: BTreeMap<String, Instant>,
+    proved: BTreeSet<String>,
+}
+
+/// When a manager is healthy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// `None`: `auto`.
+    pub(super) level: Option<v1::Level>,
+    pub(super) min_jobs: u64,
+    pub(super) stable_for: Duration,
+}
+
+impl Origin {
+    /// A process that may request these drains.
+    pub(super) fn new(drains: Option<BTreeMap<String, Drain>>) -> Self {
+        Self(Mutex::new(Known { drains, ..Known::default() }))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The health check begins to wait.
+    pub(super) fn check_begins(&self, instances: BTreeSet<String>, needs: Needs) {
+        self.known().gate =
+            Some(Gate { instances, needs, healthy_since: BTreeMap::new(), proved: BTreeSet::new() });
+    }
+
+    /// The answer of the wrapper of an instance has arrived.
+    pub(super) fn received(&self, instance: &str, address: &str, status: &v1::Status) {
+        let known = &mut *self.known();
+        known.absences.remove(address);
+        known.at.insert(address.to_owned(), instance.to_owned());
+        let is_healthy = status.state() == v1::State::Running && status.drain.is_none();
+        if matches!(status.state(), v1::State::Stopped | v1::State::Failed) {
+            known.stopped.insert(instance.to_owned());
+        } else {
+            known.stopped.remove(instance);
+        }
+        if status.drain.is_some() {
+            known.draining.insert(instance.to_owned());
+        } else {
+            known.draining.remove(instance);
+        }
+        if is_healthy {
+            known.healthy.insert(instance.to_owned());
+        }
+        if let Some(gate) = &mut known.gate {
+            gate.received(instance, status, is_healthy);
+        }
+    }
+
+    /// A call to this address has no answer, or the answer is lost.
+    pub(super) fn no_answer(&self, address: &str) {
+        let known = &mut *self.known();
+        if let (Some(gate), Some(instance)) = (&mut known.gate, known.at.get(address)) {
+            gate.healthy_since.remove(instance);
+        }
+    }
+
+    /// A call has failed. `is_absent`: no host responds; `None` if the attempt was not made.
+    pub(super) fn failed(&self, address: &str, is_absent: Option<bool>) {
+        let Some(is_absent) = is_absent else { return };
+        let absences = &mut self.known().absences;
+        let before = absences.get(address).copied().unwrap_or_default();
+        absences.insert(address.to_owned(), if is_absent { before + 1 } else { 0 });
+    }
+
+    /// The apply keeps, or has created, a drain resource of this instance.
+    pub(super) fn keeps(&self, instance: &str) {
+        self.known().kept.insert(instance.to_owned());
+    }
+
+    /// A request that changes something is carried out.
+    pub(super) fn changes(&self, world: &mut Inner, instance: &str, request: &Request) {
+        let is_users = self.known().drains.is_none();
+        let is_drained = world.hosts.get(instance).is_some_and(|host| host.promise.accepted);
+        match request {
+            Request::Drain(_) => {
+                world.excuses.remove(instance);
+            }
+            // rollout: "Do not start them, [...]: a new runner would accept jobs, and its instance is destroyed without a drain."
+            Request::Start if is_users && is_drained => {
+                world.excuses.insert(instance.to_owned(), "a user started its runner after the drain");
+            }
+            Request::Start | Request::Cancel(_) => {}
+        }
+    }
+
+    /// Whether the wrapper of this instance has reported the exit of its runner.
+    pub(super) fn knows_exit(&self, instance: &str) -> bool {
+        self.known().stopped.contains(instance)
+    }
+
+    /// Whether the wrapper at this address has reported the exit of its runner, last.
+    pub(super) fn knows_exit_at(&self, address: &str) -> bool {
+        let known = self.known();
+        known.at.get(address).is_some_and(|instance| known.stopped.contains(instance))
+    }
+
+    pub(super) fn absences(&self, address: &str) -> u32 {
+        self.known().absences.get(address).copied().unwrap_or_default()
+    }
+
+    /// A process requests a drain.
+    pub(super) fn sends_drain(&self, world: &mut Inner, instance: &str, address: &str, is_forceful: bool) {
+        let known = &*self.known();
+        let was_asked = !world.asked.insert(instance.to_owned());
+        let Some(drains) = &known.drains else { return world.trace.count("drain requested by an action") };
+        let Some(drain) = drains.get(instance) else {
+            return stranger(known, drains, world, instance, address);
+        };
+        if is_forceful && !drain.is_forceful && !was_asked {
+            world.violation(instance, "a forceful request to a runner that was not asked to drain");
+        }
+        if drain.after_health && !known.gate.as_ref().is_some_and(Gate::is_proved) {
+            world.violation(instance, "its drain is requested before the new managers are proved");
+        }
+        if let Some((peers, wanted)) = &drain.peers
+            && known.healthy.intersection(peers).count() < *wanted
+            // runner_drain: "a runner that drains or has exited needs no peers."
+            && !was_asked
+            && !known.stopped.contains(instance)
+            && !known.draining.contains(instance)
+        {
+            world.violation(instance, format!("its drain is requested without {wanted} healthy peers"));
+        }
+    }
+}
+
+/// A drain reaches a runner that no drain resource of the apply belongs to.
+fn stranger(
+    known: &Known,
+    drains: &BTreeMap<String, Drain>,
+    world: &mut Inner,
+    instance: &str,
+    address: &str,
+) {
+    let is_gone = |gone: &&String| !world.hosts.contains_key(*gone);
+    let reused = drains.iter().filter(|(_, drain)| drain.address == address).map(|(id, _)| id).find(is_gone);
+    match reused {
+        // runner_drain, Limits: "If a new instance has the address of a lost one, the old drain would drain the new runner. The provider
+        // detects this only if both drains are in one configuration."
+        Some(gone) if !known.kept.contains(instance) => {
+            let what = format!("drained in place of {gone}, whose address it has");
+            world.log(instance, what);
+            world.trace.count("drained: it has the address of an instance that is gone");
+        }
+        Some(gone) => {
+            let what = format!("a runner that stays is drained in place of {gone}, whose address it has");
+            world.violation(instance, what);
+        }
+        None => world.violation(instance, "a drain is requested of a runner whose instance stays"),
+    }
+}
+
+impl Gate {
+    fn received(&mut self, instance: &str, status: &v1::Status, is_running: bool) {
+        if !self.instances.contains(instance) {
+            return;
+        }
+        let health = status.health.clone().unwrap_or_default();
+        let has_jobs = health.jobs_succeeded.unwrap_or_default() >= self.needs.min_jobs;
+        // runner_health: "`process` [...] without a `listen_address` in the configuration. Otherwise `polling`."
+        let auto = health.level_max().min(v1::Level::Polling);
+        if !is_running || health.level() < self.needs.level.unwrap_or(auto) || !has_jobs {
+            self.healthy_since.remove(instance);
+            return;
+        }
+        let since = *self.healthy_since.entry(instance.to_owned()).or_insert_with(Instant::now);
+        if since.elapsed() >= self.needs.stable_for {
+            self.proved.insert(instance.to_owned());
+        }
+    }
+
+    fn is_proved(&self) -> bool {
+        self.instances.is_subset(&self.proved)
+    }
+}

@@ -1,0 +1,135 @@
+//! The model of `gitlab-runner`: what it does with jobs and signals, as measured with GitLab Runner 19.4 (the stand-in `lab::runner` has the same
+//! properties in a real process).
+//!
+//! - It installs its signal handlers some time after exec. SIGQUIT before that ends it with code 2, SIGTERM and SIGHUP end it by the signal.
+//! - It gives one section after the other its turn ([`feed`]).
+//! - SIGQUIT cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost: GitLab shows it as running.
+//! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup. A second SIGTERM ends it at once.
+
+mod feed;
+mod page;
+mod setup;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+pub(super) use setup::{Kind, Setup, runner_id};
+
+/// The phase of a runner process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It waits at the wrapper's exec barrier.
+    AtBarrier,
+    /// Its signal handlers are not installed yet.
+    Loading,
+    Working,
+    /// After SIGQUIT.
+    Finishing,
+    /// After SIGTERM.
+    Aborting,
+}
+
+/// One runner process.
+#[derive(Clone, Debug)]
+pub(super) struct Runner {
+    pub(super) pid: u32,
+    pub(super) mode: Mode,
+    pub(super) started: Instant,
+    pub(super) jobs: BTreeSet<u64>,
+    /// How long its jobs need to abort after SIGTERM. Longer than the wrapper's limit in some runs.
+    pub(super) cleanup: Duration,
+    /// It does not exit after its last job.
+    pub(super) hangs: bool,
+    pub(super) setup: Setup,
+    pub(super) sections: Vec<Section>,
+    /// The section of each job.
+    section_of: BTreeMap<u64, usize>,
+    /// The section that had the last turn, and waits for a free worker.
+    waiting: Option<usize>,
+    /// Completed requests through the job router.
+    routed: u64,
+}
+
+/// The state of a `[[runners]]` section, and its counters.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) requests: Vec<Request>,
+    /// Received jobs whose first report is on its way: their requests still count as open.
+    reporting: usize,
+    /// What GitLab has sent last as `last_update`.
+    last_update: Option<u64>,
+    feeds: u64,
+    accepted: u64,
+    rejected: u64,
+    unanswered: u64,
+    other: u64,
+    /// Failed health checks in a row, the time of the last good one, and all of them.
+    failures: u64,
+    checked: Instant,
+    health_failures: u64,
+    jobs_ended: u64,
+}
+
+/// An open job request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) number: u64,
+    pub(super) opened: Instant,
+}
+
+impl Runner {
+    pub(super) fn new(pid: u32, setup: Setup, cleanup: Duration, hangs: bool) -> Self {
+        let started = Instant::now();
+        let section = Section {
+            requests: Vec::new(),
+            reporting: 0,
+            last_update: None,
+            feeds: 0,
+            accepted: 0,
+            rejected: 0,
+            unanswered: 0,
+            other: 0,
+            failures: 0,
+            checked: started,
+            health_failures: 0,
+            jobs_ended: 0,
+        };
+        Self {
+            pid,
+            mode: Mode::AtBarrier,
+            started,
+            jobs: BTreeSet::new(),
+            cleanup,
+            hangs,
+            sections: vec![section; setup.sections],
+            setup,
+            section_of: BTreeMap::new(),
+            waiting: None,
+            routed: 0,
+        }
+    }
+
+    /// A worker is busy from the beginning of a request to the end of its job.
+    fn has_free_worker(&self) -> bool {
+        let requests: usize = self.sections.iter().map(|section| section.requests.len()).sum();
+        requests + self.jobs.len() < self.setup.concurrent
+    }
+
+    /// The job requests of this process that GitLab has accepted.
+    pub(super) fn accepted_requests(&self) -> u64 {
+        self.routed + self.sections.iter().map(|section| section.accepted).sum::<u64>()
+    }
+
+    /// The runner has lost its open requests: their numbers.
+    pub(super) fn take_requests(&mut self) -> Vec<Request> {
+        self.sections.iter_mut().flat_map(|section| std::mem::take(&mut section.requests)).collect()
+    }
+
+    pub(super) fn has_open_request(&self) -> bool {
+        self.sections.iter().any(|section| !section.requests.is_empty())
+    }
+}

@@ -1,0 +1,104 @@
+//! The runner's metrics, as `lab::runner::endpoints` writes them: those that the wrapper reads.
+
+use std::fmt::Write as _;
+
+use super::{Kind, Mode, Runner, Section};
+
+impl Runner {
+    /// The metrics of this moment; `None` while its HTTP server does not listen.
+    pub(in crate::simulation) fn page(&self) -> Option<String> {
+        if self.setup.kind == Kind::NoServer || matches!(self.mode, Mode::AtBarrier | Mode::Loading) {
+            return None;
+        }
+        let mut page = String::with_capacity(2048);
+        for (number, section) in self.sections.iter().enumerate() {
+            self.section(&mut page, number, section);
+        }
+        let state = if self.mode == Mode::Working { "running" } else { "graceful-shutdown" };
+        let _written = write!(
+            page,
+            "gitlab_runner_configuration_loaded_total 1\n\
+             gitlab_runner_process_state_info{{state=\"{state}\"}} 1\n\
+             gitlab_runner_version_info{{name=\"gitlab-runner\",revision=\"0000000\",version=\"19.4.0\"}} 1\n"
+        );
+        self.router(&mut page);
+        Some(page)
+    }
+
+    /// The part of the metrics that the wrapper reads before SIGQUIT: the real one leaves out the other lines while it reads.
+    pub(in crate::simulation) fn requests_page(&self) -> Option<String> {
+        if self.setup.kind == Kind::NoServer || matches!(self.mode, Mode::AtBarrier | Mode::Loading) {
+            return None;
+        }
+        let mut page = String::with_capacity(1024);
+        for (number, section) in self.sections.iter().enumerate() {
+            self.requests(&mut page, number, section);
+        }
+        self.router(&mut page);
+        Some(page)
+    }
+
+    fn router(&self, page: &mut String) {
+        if self.setup.kind == Kind::Routed {
+            let _written = write!(
+                page,
+                "gitlab_runner_job_router_circuit_breaker_state 0\n\
+                 gitlab_runner_job_router_get_job_duration_seconds_count {}\n",
+                self.routed
+            );
+        }
+    }
+
+    fn section(&self, page: &mut String, number: usize, section: &Section) {
+        self.requests(page, number, section);
+        let _written = write!(
+            page,
+            "gitlab_runner_limit{{runner=\"s{number}\",runner_name=\"r{number}\"}} 0\n\
+             gitlab_runner_job_duration_seconds_count{{runner=\"s{number}\"}} {}\n",
+            section.jobs_ended
+        );
+        if section.feeds > 0 {
+            let _written = writeln!(
+                page,
+                "gitlab_runner_worker_health_check_failures_total{{runner=\"s{number}\"}} {}",
+                section.health_failures
+            );
+        }
+    }
+
+    fn requests(&self, page: &mut String, number: usize, section: &Section) {
+        let statuses = [
+            ("201", section.accepted),
+            ("403", section.rejected),
+            ("-1", section.unanswered),
+            ("500", section.other),
+        ];
+        // A series exists from its first value on.
+        for (status, count) in statuses.into_iter().filter(|(_, count)| *count > 0) {
+            let _written = writeln!(
+                page,
+                "gitlab_runner_api_request_statuses_total{{endpoint=\"request_job\",method=\"post\",\
+                 runner=\"s{number}\",status=\"{status}\"}} {count}"
+            );
+        }
+        if section.feeds == 0 {
+            return;
+        }
+        let jobs = self.section_of.values().filter(|of| **of == number).count();
+        let begun = section.jobs_ended + jobs as u64;
+        let _written = write!(
+            page,
+            "gitlab_runner_jobs{{runner=\"s{number}\"}} {jobs}\n\
+             gitlab_runner_jobs_total{{runner=\"s{number}\"}} {begun}\n"
+        );
+        if self.setup.kind != Kind::Old {
+            let _written = write!(
+                page,
+                "gitlab_runner_request_concurrency{{runner=\"s{number}\"}} {}\n\
+                 gitlab_runner_worker_feeds_total{{runner=\"s{number}\"}} {}\n",
+                section.requests.len() + section.reporting,
+                section.feeds
+            );
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! One run as data: the settings, what the users do, and the faults. A seed has one scenario, and a shorter one shows the cause of a violation.
+
+use std::time::Duration;
+
+use super::{
+    fault::Fault,
+    gitlab,
+    host::operator::{self, Action},
+    network,
+    options::{Level, Options},
+    random::Random,
+    runner::Kind,
+    terraform::{ActionKind, Interrupt},
+    world::Inner,
+};
+
+/// The maximum number of faults in one step.
+const MAX_FAULTS: u64 = 8;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scenario {
+    /// All that the scenario does not say follows from this seed: durations, for example.
+    pub(super) seed: u64,
+    pub(super) managers: u64,
+    pub(super) layout: Layout,
+    pub(super) options: Options,
+    pub(super) gitlab: GitlabSettings,
+    pub(super) steps: Vec<Step>,
+    /// One host without Terraform.
+    pub(super) is_alone: bool,
+}
+
+/// The layouts of docs/guides/rollout.md and docs/guides/two-directories.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// The keys of the managers stay from version to version.
+    StableKeys,
+    VersionsAsKeys,
+    /// A directory for each version, which drains when it is destroyed.
+    Directories,
+    /// A directory for each version, whose runners the next version shuts down.
+    Retiring,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GitlabSettings {
+    /// GitLab holds a request without a job for this time.
+    pub(super) hold: Duration,
+    /// The time of its answer on its way.
+    pub(super) latency: Duration,
+    pub(super) check_interval: Duration,
+    /// The jobs of the whole run.
+    pub(super) jobs: u32,
+    /// How long each job runs. Otherwise, it is random.
+    pub(super) job_lasts: Option<Duration>,
+    /// `[[runners]]` sections of each runner, and their settings.
+    pub(super) sections: usize,
+    pub(super) request_concurrency: usize,
+    pub(super) runner: Kind,
+    /// Worse than GitLab: it assigns a job to a request that it has held.
+    pub(super) assigns_late: bool,
+    pub(super) receipt: Receipt,
+    /// Jobs on a page of the API.
+    pub(super) page: usize,
+    /// The configuration of the runners has `id`.
+    pub(super) has_runner_ids: bool,
+    /// It cannot list the jobs of one manager.
+    pub(super) is_old_gitlab: bool,
+}
+
+/// The `gitlab` object of the provider block, and `on_lost_jobs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receipt {
+    None,
+    Warn,
+    Retry,
+    /// `retry`, and the token may not change jobs.
+    ReadOnly,
+}
+
+/// One command, and what happens in its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) command: Command,
+    pub(super) faults: Vec<Timed>,
+    pub(super) interrupt: Option<Interrupt>,
+    pub(super) parallelism: usize,
+    /// The plan is saved, and applied after this time.
+    pub(super) saved: Option<Duration>,
+    /// The actions that other users invoke meanwhile, for the host with this number.
+    pub(super) actions: Vec<(Duration, ActionKind, u64)>,
+    /// After the command.
+    pub(super) pause: Duration,
+    pub(super) after_failure: Next,
+}
+
+/// What the user runs. A number is that of a manager, modulo the number of managers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Apply,
+    RefreshOnly,
+    TargetInstance(u64),
+    TargetHealth,
+    /// `-replace` of a drain resource.
+    ReplaceDrain(u64),
+    TaintDrain(u64),
+    AddManager,
+    RemoveManager,
+    /// An update in place.
+    Change(Options),
+    /// `GRIT_ASSUME_TERMINATED` for the instances that do not exist.
+    NameGone,
+    /// `GRIT_ASSUME_TERMINATED` for an instance that exists: the user's mistake.
+    NameRunning(u64),
+}
+
+/// What the user does after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Repeat,
+    /// To the version before.
+    RollBack,
+    /// To the next version.
+    Forward,
+}
+
+/// A fault of the host with this number, modulo the number of hosts at this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Timed {
+    pub(super) after: Duration,
+    pub(super) host: u64,
+    pub(super) fault: Fault,
+}
+
+impl Scenario {
+    /// The scenario of this seed.
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5eed);
+        let random = &mut random;
+        let mut scenario = Self {
+            seed,
+            managers: random.below(3) + 1,
+            layout: match random.below(10) {
+                0..3 => Layout::StableKeys,
+                3..6 => Layout::VersionsAsKeys,
+                6..8 => Layout::Directories,
+                _ => Layout::Retiring,
+            },
+            options: Options::new(random),
+            gitlab: GitlabSettings::new(random),
+            steps: (0..=random.below(3)).map(|_| Step::new(random)).collect(),
+            is_alone: random.percent(40),
+        };
+        if scenario.is_alone {
+            scenario.gitlab.jobs = 400;
+            scenario.steps.iter_mut().for_each(|step| *step = Step::alone(random));
+        }
+        scenario.settle();
+        scenario
+    }
+
+    /// The settings of the resources that depend on GitLab and the runners.
+    fn settle(&mut self) {
+        let word = match self.gitlab.receipt {
+            Receipt::None => None,
+            Receipt::Warn => Some("warn"),
+            Receipt::Retry | Receipt::ReadOnly => Some("retry"),
+        };
+        let has_server = self.gitlab.runner != Kind::NoServer;
+        let of_steps = self.steps.iter_mut().filter_map(|step| match &mut step.command {
+            Command::Change(options) => Some(options),
+            _ => None,
+        });
+        for options in of_steps.chain([&mut self.options]) {
+            options.on_lost_jobs = word;
+            // Without `listen_address`, each health check with another level would time out.
+            if !has_server && matches!(options.level, Level::Ready | Level::Polling) {
+                options.level = Level::Auto;
+            }
+        }
+    }
+
+    /// Scenarios that leave out one thing of this one.
+    pub(super) fn simpler(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut add = |change: &dyn Fn(&mut Self)| {
+            let mut simpler = self.clone();
+            change(&mut simpler);
+            simpler.settle();
+            if simpler != *self {
+                all.push(simpler);
+            }
+        };
+        for step in 0..self.steps.len() {
+            add(&|it| {
+                it.steps.remove(step);
+            });
+            for fault in 0..self.steps[step].faults.len() {
+                add(&|it| {
+                    it.steps[step].faults.remove(fault);
+                });
+            }
+            for action in 0..self.steps[step].actions.len() {
+                add(&|it| {
+                    it.steps[step].actions.remove(action);
+                });
+            }
+            add(&|it| it.steps[step].interrupt = None);
+            add(&|it| it.steps[step].saved = None);
+            add(&|it| it.steps[step].after_failure = Next::Repeat);
+            add(&|it| it.steps[step].command = Command::Apply);
+        }
+        add(&|it| it.managers = 1);
+        add(&|it| it.gitlab.jobs = 0);
+        add(&|it| it.gitlab.jobs /= 2);
+        add(&|it| it.gitlab.hold = Duration::ZERO);
+        add(&|it| it.gitlab.sections = 1);
+        add(&|it| it.gitlab.request_concurrency = 1);
+        add(&|it| it.gitlab.runner = Kind::Current);
+        add(&|it| it.gitlab.receipt = Receipt::None);
+        add(&|it| it.gitlab.page = 100);
+        add(&|it| it.options = Options::usual());
+        add(&|it| it.options.start_drains = true);
+        add(&|it| it.options.start_if_stopped = false);
+        add(&|it| it.options.attempts = None);
+        all
+    }
+}
+
+impl GitlabSettings {
+    fn new(random: &mut Random) -> Self {
+        let hold = *random.pick(&[Duration::ZERO, Duration::from_secs(50)]);
+        Self {
+            hold,
+            latency: match random.below(10) {
+                0..5 => random.millis(5, 400),
+                _ => random.millis(400, 3_000),
+            },
+            check_interval: Duration::from_secs(*random.pick(&[3, 3, 3, 1, 10])),
+            jobs: 100,
+            job_lasts: None,
+            sections: *random.pick(&[1, 1, 2, 4]),
+            request_concurrency: *random.pick(&[1, 1, 2, 4]),
+            runner: match random.below(20) {
+                0..12 => Kind::Current,
+                12..17 => Kind::Old,
+                17 => Kind::NoServer,
+                _ => Kind::Routed,
+            },
+            assigns_late: !hold.is_zero() && random.percent(5),
+            receipt: *random.pick(&[
+                Receipt::None,
+                Receipt::Warn,
+                Receipt::Retry,
+                Receipt::Retry,
+                Receipt::ReadOnly,
+            ]),
+            page: *random.pick(&[1, 2, 100]),
+            has_runner_ids: !random.percent(3),
+            is_old_gitlab: random.percent(3),
+        }
+    }
+}
+
+impl Step {
+    fn new(random: &mut Random) -> Self {
+        Self {
+            command: Command::new(random),
+            faults: (0..random.below(MAX_FAULTS)).map(|_| Timed::new(random)).collect(),
+            interrupt: random.percent(20).then(|| interrupt(random)),
+            parallelism: *random.pick(&[10, 10, 10, 1, 30]),
+            saved: random.percent(10).then(|| random.millis(1_000, 60_000)),
+            actions: (0..random.below(4).saturating_sub(1)).map(|_| action(random)).collect(),
+            pause: random.millis(1_000, 60_000),
+            after_failure: match random.below(10) {
+                0..2 => Next::RollBack,
+                2 => Next::Forward,
+                _ => Next::Repeat,
+            },
+        }
+    }
+}
+
+impl Step {
+    /// Of a host without Terraform: many faults, and often one just after another.
+    fn alone(random: &mut Random) -> Self {
+        let mut after = random.millis(0, 20_000);
+        let faults = (0..random.below(30)).map(|_| {
+            let is_in_burst = random.percent(60);
+            after += if is_in_burst { random.millis(0, 700) } else { random.millis(0, 20_000) };
+            Timed { after, host: 0, fault: Inner::fault_of_host(random, is_in_burst) }
+        });
+        let mut faults: Vec<_> = faults.collect();
+        if random.percent(50) {
+            // Killed in a drain, and the next request comes at once.
+            after += random.millis(0, 10_000);
+            for (pause, fault) in operator::killed_in_drain(random) {
+                after += pause;
+                faults.push(Timed { after, host: 0, fault });
+            }
+        }
+        Self {
+            command: Command::Apply,
+            faults,
+            interrupt: None,
+            parallelism: 10,
+            saved: None,
+            actions: Vec::new(),
+            pause: after + Duration::from_secs(5),
+            after_failure: Next::Repeat,
+        }
+    }
+}
+
+impl Command {
+    fn new(random: &mut Random) -> Self {
+        match random.below(40) {
+            0 => Self::RefreshOnly,
+            1 => Self::TargetInstance(random.below(10)),
+            2 => Self::TargetHealth,
+            3 => Self::ReplaceDrain(random.below(10)),
+            4 => Self::TaintDrain(random.below(10)),
+            5..7 => Self::AddManager,
+            7..9 => Self::RemoveManager,
+            9..11 => Self::Change(Options::new(random)),
+            11 => Self::NameGone,
+            12 => Self::NameRunning(random.below(10)),
+            _ => Self::Apply,
+        }
+    }
+}
+
+fn interrupt(random: &mut Random) -> Interrupt {
+    let after = random.millis(100, 60_000);
+    match random.below(10) {
+        0..6 => Interrupt::Once(after),
+        6..8 => Interrupt::Twice(after, random.millis(10, 1_000)),
+        8 => Interrupt::Kill(after),
+        _ if random.percent(50) => Interrupt::Kill(random.millis(100, 10_000)),
+        _ => Interrupt::KillWithoutState(after),
+    }
+}
+
+fn action(random: &mut Random) -> (Duration, ActionKind, u64) {
+    let kind = *random.pick(&[
+        ActionKind::Drain,
+        ActionKind::CancelDrain,
+        ActionKind::CancelDrain,
+        ActionKind::Start,
+    ]);
+    (random.millis(100, 60_000), kind, random.below(1_000))
+}
+
+impl Timed {
+    fn new(random: &mut Random) -> Self {
+        Self { after: random.millis(0, 120_000), host: random.below(1_000), fault: fault(random) }
+    }
+}
+
+fn fault(random: &mut Random) -> Fault {
+    if random.percent(12) {
+        return Fault::Gitlab { fault: gitlab::Fault::new(random), lasts: random.millis(500, 150_000) };
+    }
+    match random.below(19) {
+        0..4 => Fault::KillWrapper,
+        4..6 => Fault::KillWrapperIn { steps: u32::try_from(random.below(12)).unwrap_or_default() },
+        6 => Fault::ResetHost,
+        7..9 => Fault::DiskFails { lasts: random.millis(1_000, 91_000) },
+        9 => Fault::RunnerCrashes,
+        14.. => Fault::Host(Action::in_rollout(random)),
+        _ => {
+            let fault = match random.percent(60) {
+                true => network::Fault::Fails(*random.pick(&network::Failure::ALL)),
+                false => *random.pick(&network::Fault::OTHERS),
+            };
+            Fault::Network { fault, lasts: random.millis(500, 120_000) }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The calls of one provider process.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use futures::StreamExt as _;
+use grit_plugin::{Service, schema::Dynamic};
+use grit_proto::tfplugin6::{self as pb, provider_server::Provider as _};
+use grit_provider::testing::simulation::{Clients, Connections, SimulatedWrapper, registry};
+use tonic::Request;
+
+use super::{Kind, values};
+use crate::simulation::{
+    gitlab::{Api, Ended, TOKEN, URL},
+    network::Line,
+    origin::Origin,
+    scenario::Receipt,
+    world::World,
+};
+
+/// A provider process. A plan has one, and an apply has another.
+#[derive(Clone)]
+pub(super) struct Process {
+    service: Arc<Service>,
+    world: Arc<World>,
+    /// The user has interrupted the command.
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// The titles of the errors of a call.
+pub(super) type Errors = Vec<String>;
+
+pub(super) struct Planned {
+    pub(super) value: Dynamic,
+    pub(super) replaces: bool,
+    pub(super) private: Vec<u8>,
+}
+
+pub(super) struct Applied {
+    /// Null after a successful destroy, and after a failed one.
+    pub(super) value: Dynamic,
+    pub(super) private: Vec<u8>,
+    pub(super) errors: Errors,
+}
+
+impl Process {
+    pub(super) async fn start(world: &Arc<World>, assumed: &str, origin: &Arc<Origin>) -> Self {
+        let gitlab = Connections::Simulated(Arc::new(Api(Arc::clone(world))));
+        let has_gitlab = world.now().gitlab.settings.receipt != Receipt::None;
+        let (of_lines, origin) = (Arc::clone(world), Arc::clone(origin));
+        let clients = Clients::Simulated(Arc::new(move |target| {
+            let address = target.address.to_string();
+            let address = address.strip_suffix(":22").unwrap_or(&address).to_owned();
+            let line = Line::new(Arc::clone(&of_lines), Arc::clone(&origin), address);
+            Arc::new(line) as Arc<dyn SimulatedWrapper>
+        }));
+        let variables = BTreeMap::from([("GRIT_ASSUME_TERMINATED".to_owned(), assumed.to_owned())]);
+        let process = Self {
+            service: Arc::new(Service::new(registry(clients, gitlab, variables))),
+            world: Arc::clone(world),
+            is_stopped: Arc::default(),
+        };
+        let config = values::message(&values::provider(has_gitlab.then_some((URL, TOKEN))));
+        let request = pb::configure_provider::Request { config, ..Default::default() };
+        let response = process.service.configure_provider(Request::new(request)).await;
+        let errors = errors(&response.expect("an answer").into_inner().diagnostics);
+        assert!(errors.is_empty(), "configure: {errors:?}");
+        process
+    }
+
+    pub(super) async fn stop(&self) {
+        self.is_stopped.store(true, Relaxed);
+        let _stopped = self.service.stop_provider(Request::new(pb::stop_provider::Request {})).await;
+    }
+
+    pub(super) async fn upgrade(&self, kind: Kind, value: &Dynamic) -> Result<(), Errors> {
+        let raw_state = Some(pb::RawState { json: values::json(value), ..Default::default() });
+        let type_name = kind.type_name().to_owned();
+        let request = pb::upgrade_resource_state::Request { type_name, version: 0, raw_state };
+        let response = self.service.upgrade_resource_state(Request::new(request)).await.expect("an answer");
+        none(&response.into_inner().diagnostics)
+    }
+
+    pub(super) async fn read(
+        &self,
+        kind: Kind,
+        value: &Dynamic,
+        private: &[u8],
+    ) -> Result<(Dynamic, Vec<u8>), Errors> {
+        let request = pb::read_resource::Request {
+            type_name: kind.type_name().to_owned(),
+            current_state: values::message(value),
+            private: private.to_vec(),
+            ..Default::default()
+        };
+        let response =
+            self.service.read_resource(Request::new(request)).await.expect("an answer").into_inner();
+        none(&response.diagnostics)?;
+        Ok((values::decoded(response.new_state.as_ref()), response.private))
+    }
+
+    pub(super) async fn validate(&self, kind: Kind, config: &Dynamic) -> Result<(), Errors> {
+        let request = pb::validate_resource_config::Request {
+            type_name: kind.type_name().to_owned(),
+            config: values::message(config),
+            ..Default::default()
+        };
+        let response = self.service.validate_resource_config(Request::new(request)).await.expect("an answer");
+        none(&response.into_inner().diagnostics)
+    }
+
+    /// Plans a change. A null `config` is a destroy.
+    pub(super) async fn plan(
+        &self,
+        kind: Kind,
+        config: &Dynamic,
+        prior: &Dynamic,
+        private: &[u8],
+    ) -> Result<Planned, Errors> {
+        let proposed = match config {
+            Dynamic::Null => Dynamic::Null,
+            config => values::proposed(config, prior, kind.computed()),
+        };
+        let request = pb::plan_resource_change::Request {
+            type_name: kind.type_name().to_owned(),
+            prior_state: values::message(prior),
+            proposed_new_state: values::message(&proposed),
+            config: values::message(config),
+            prior_private: private.to_vec(),
+            ..Default::default()
+        };
+        let response =
+            self.service.plan_resource_change(Request::new(request)).await.expect("an answer").into_inner();
+        none(&response.diagnostics)?;
+        Ok(Planned {
+            value: values::decoded(response.planned_state.as_ref()),
+            replaces: !response.requires_replace.is_empty(),
+            private: response.planned_private,
+        })
+    }
+
+    pub(super) async fn apply(
+        &self,
+        kind: Kind,
+        config: &Dynamic,
+        prior: &Dynamic,
+        planned: Planned,
+    ) -> Applied {
+        let request = pb::apply_resource_change::Request {
+            type_name: kind.type_name().to_owned(),
+            prior_state: values::message(prior),
+            planned_state: values::message(&planned.value),
+            config: values::message(config),
+            planned_private: planned.private,
+            ..Default::default()
+        };
+        let response =
+            self.service.apply_resource_change(Request::new(request)).await.expect("an answer").into_inner();
+        let errors = errors(&response.diagnostics);
+        if kind == Kind::Drain
+            && planned.value == Dynamic::Null
+            && errors.is_empty()
+            && let Dynamic::Text(instance) = values::member(prior, "instance_id")
+        {
+            let ended = Ended::new(&response.diagnostics, self.is_stopped.load(Relaxed));
+            self.world.now().drain_reported(instance, ended);
+        }
+        Applied { value: values::decoded(response.new_state.as_ref()), private: response.private, errors }
+    }
+}
+
+/// An action that a user invokes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::simulation) enum ActionKind {
+    Drain,
+    CancelDrain,
+    Start,
+}
+
+/// `terraform apply -invoke`, for one runner manager.
+pub(in crate::simulation) async fn invoke(world: &Arc<World>, kind: ActionKind, name: &str, address: &str) {
+    let origin = Arc::new(Origin::new(None));
+    let process = Process::start(world, "", &origin).await;
+    let (action_type, attributes): (_, &[&str]) = match kind {
+        ActionKind::Drain => (
+            "grit_drain",
+            &[
+                "wait",
+                "timeouts",
+                "mode",
+                "on_timeout",
+                "on_lost_jobs",
+                "shutdown_callback",
+                "reason",
+                "retry",
+            ],
+        ),
+        ActionKind::CancelDrain => ("grit_cancel_drain", &["drain_id", "retry", "timeouts"]),
+        ActionKind::Start => ("grit_start", &["level", "retry", "timeouts"]),
+    };
+    let manager = values::manager(name, values::text(address));
+    let managers = Dynamic::Object(values::members([("m", manager)]));
+    let config = values::action(attributes, values::members([("runner_managers", managers)]));
+    let request = pb::invoke_action::Request {
+        action_type: action_type.to_owned(),
+        config: values::message(&config),
+        ..Default::default()
+    };
+    let events = process.service.invoke_action(Request::new(request)).await.expect("a stream").into_inner();
+    let events: Vec<_> = events.collect().await;
+    let completed = events.into_iter().filter_map(|event| match event.ok()?.r#type? {
+        pb::invoke_action::event::Type::Completed(completed) => Some(completed.diagnostics),
+        pb::invoke_action::event::Type::Progress(_) => None,
+    });
+    let errors: Errors = completed.flat_map(|diagnostics| errors(&diagnostics)).collect();
+    let mut now = world.now();
+    now.log("user", format!("{action_type} of {address} has ended: {}", errors.join("; ")));
+    now.trace.count(format!("action {action_type}: {}", errors.first().map_or("done", String::as_str)));
+}
+
+fn errors(diagnostics: &[pb::Diagnostic]) -> Errors {
+    let is_error = |it: &&pb::Diagnostic| it.severity() == pb::diagnostic::Severity::Error;
+    let text = |it: &pb::Diagnostic| {
+        let code =
+            it.detail.lines().rev().find_map(|line| line.split_once("Code: ")).map_or("", |(_, code)| code);
+        format!("{} ({code})", it.summary)
+    };
+    diagnostics.iter().filter(is_error).map(text).collect()
+}
+
+fn none(diagnostics: &[pb::Diagnostic]) -> Result<(), Errors> {
+    let errors = errors(diagnostics);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}

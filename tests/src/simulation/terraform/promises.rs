@@ -1,0 +1,179 @@
+//! What must hold in each step of an apply.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use grit_plugin::schema::Dynamic;
+use tokio::time::Instant;
+
+use super::{
+    Config, Kind, Object, Terraform,
+    change::Stored,
+    graph::{Node, Step},
+    plan::{Action, Change, Planning, Target},
+    values::member,
+};
+use crate::simulation::{
+    options::ATTEMPTS,
+    origin::{Drain, Origin},
+};
+
+impl Terraform {
+    /// What the process of an apply may do.
+    pub(super) fn origin(&self, config: &Config, planning: &Planning, changes: &[Change]) -> Origin {
+        let checks = |change: &Change| change.kind == Kind::Health && change.action.is_change();
+        let after_health = changes.iter().any(checks);
+        let mut drains = BTreeMap::new();
+        let mut kept: Vec<_> = self.of_kind(Kind::Drain).filter_map(Object::instance).collect();
+        for change in changes {
+            match (change.kind, change.action) {
+                (Kind::Drain, Action::Destroy | Action::DestroyDeposed(_) | Action::Replace) => {
+                    let Some(object) = self.object(change) else { continue };
+                    let Some(instance) = object.instance() else { continue };
+                    kept.retain(|kept| *kept != instance);
+                    drains.insert(instance, drain(object, after_health));
+                }
+                (Kind::Shutdown, action) if action.is_change() => {
+                    drains.extend(config.retires.values().map(|it| {
+                        let drain = Drain {
+                            address: it.address.clone(),
+                            after_health,
+                            is_forceful: config.options.is_forceful,
+                            peers: None,
+                        };
+                        (it.instance.clone(), drain)
+                    }));
+                }
+                _ => {}
+            }
+        }
+        if planning.target == Some(Target::Health) {
+            // layouts-that-fail: "`-target` of the health check [...] With `start_drains`, the old runners already drain."
+            for object in self.of_kind(Kind::Drain).filter(|it| !config.managers.contains_key(&it.key)) {
+                drains.extend(object.instance().map(|instance| (instance, drain(object, after_health))));
+            }
+        }
+        let origin = Origin::new(Some(drains));
+        kept.iter().for_each(|instance| origin.keeps(instance));
+        origin
+    }
+
+    /// The object that a change destroys or replaces.
+    fn object(&self, change: &Change) -> Option<&Object> {
+        let deposed = match change.action {
+            Action::DestroyDeposed(deposed) => Some(deposed),
+            _ => None,
+        };
+        let mut all = self.of_kind(change.kind);
+        all.find(|object| object.key == change.key && object.deposed == deposed)
+    }
+
+    /// A step of a drain resource has ended.
+    pub(super) fn check_drain(
+        &mut self,
+        origin: &Origin,
+        node: &Node,
+        prior: Option<&Object>,
+        since: Instant,
+        result: &Stored,
+    ) {
+        match (node.step, result) {
+            (Step::Create | Step::Replace { .. }, Stored::Object { value, errors, .. })
+                if errors.is_empty() =>
+            {
+                if let Dynamic::Text(instance) = member(value, "instance_id") {
+                    origin.keeps(instance);
+                }
+            }
+            (Step::Create | Step::Replace { .. }, Stored::Object { errors, .. } | Stored::Failed(errors)) => {
+                let what = format!("the create of a drain resource has failed: {}", errors.join("; "));
+                self.world.now().violation("terraform", what);
+            }
+            (Step::Destroy { .. }, Stored::Destroyed) => {
+                if let Some(prior) = prior {
+                    self.check_evidence(origin, prior, since);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// runner_drain: "It succeeds only with evidence: the wrapper reports the exit, or you confirm that the host is gone."
+    fn check_evidence(&mut self, origin: &Origin, prior: &Object, since: Instant) {
+        let (Some(instance), Some(address)) = (prior.instance(), address_of(prior)) else { return };
+        let id = prior.text("id").unwrap_or_default();
+        let mut world = self.world.now();
+        let is_gone = !world.hosts.contains_key(&instance);
+        let is_running = world.hosts.get(&instance).is_some_and(|host| host.runner.is_some());
+        let is_named = self.assumed.split(',').any(|named| named == instance || named == id);
+        if origin.knows_exit(&instance) {
+            let forgotten = world.hosts.get(&instance).and_then(|host| host.forgotten);
+            if let (true, Some(why)) = (is_running, forgotten) {
+                // It had exited before this.
+                world.trace.count(format!("drain ended, and its runner runs: {why}"));
+            } else if is_running && !world.excuses.contains_key(&instance) {
+                world.violation(&instance, "its drain has ended, and its runner runs");
+            }
+        } else if is_named {
+            world.trace.count("drain ended: the user named its instance");
+            if is_running {
+                self.allowed.insert(instance, "the user named it");
+            }
+        } else if is_gone && origin.knows_exit_at(&address) {
+            // See `origin::stranger`.
+            world.trace.count("drain ended: its instance was gone, and another one has the address");
+        } else if member(&prior.value, "on_unreachable") != &Dynamic::Null {
+            let (absences, attempts) = (origin.absences(&address), attempts(prior));
+            let is_late = since.elapsed() + Duration::from_secs(1) >= timeout(prior);
+            if absences < attempts && !(is_late && absences > 0) {
+                let what = format!("assumed terminated after {absences} of {attempts} attempts");
+                world.violation(&instance, what);
+            }
+            world.trace.count("drain ended: no host answered (assume_terminated)");
+            if is_running {
+                self.allowed.insert(instance, "no host answered at its address (assume_terminated)");
+            }
+        } else {
+            world.violation(&instance, "its drain has ended without the report of its wrapper");
+        }
+    }
+}
+
+fn drain(object: &Object, after_health: bool) -> Drain {
+    let peers = match member(member(&object.value, "guard"), "peers") {
+        Dynamic::Object(peers) => {
+            let instances = peers.values().filter_map(|peer| match member(peer, "instance_id") {
+                Dynamic::Text(instance) => Some(instance.clone()),
+                _ => None,
+            });
+            Some((instances.collect(), 1))
+        }
+        _ => None,
+    };
+    Drain {
+        address: address_of(object).unwrap_or_default(),
+        after_health,
+        is_forceful: *member(&object.value, "mode") != Dynamic::Null,
+        peers,
+    }
+}
+
+fn address_of(drain: &Object) -> Option<String> {
+    match member(member(&drain.value, "runner_manager"), "address") {
+        Dynamic::Text(address) => Some(address.clone()),
+        _ => None,
+    }
+}
+
+fn attempts(drain: &Object) -> u32 {
+    match member(member(&drain.value, "retry"), "attempts") {
+        Dynamic::Number(number) => number.as_i64().and_then(|it| u32::try_from(it).ok()).unwrap_or(ATTEMPTS),
+        _ => ATTEMPTS,
+    }
+}
+
+fn timeout(drain: &Object) -> Duration {
+    match member(member(&drain.value, "timeouts"), "delete") {
+        Dynamic::Text(text) => Duration::from_secs(text.trim_end_matches('s').parse().unwrap_or(10_800)),
+        _ => Duration::from_secs(10_800),
+    }
+}

@@ -1,0 +1,105 @@
+use std::{env, fs, path::Path, process::Command, thread, time::Instant};
+
+use super::*;
+
+/// The seeds of the suite. Each part is a test, so that they run at the same time.
+const PART: u64 = 500;
+
+fn assert_no_violation(part: u64) {
+    let report = check(part * PART + 1, PART, 1, 1);
+    assert!(!report.loses_too_many_jobs(), "{:?}", report.counts);
+    if let Some(Failed { seed, violations }) = report.failed.first() {
+        let shortest = shortest(*seed);
+        panic!(
+            "seed {seed}: {violations:?}\n\nThe shortest run:\n{}\nTo repeat it: cargo xtask simulate --seed {seed}",
+            shortest.trace
+        );
+    }
+}
+
+#[test]
+fn seeds_of_first_part_have_no_violation() {
+    assert_no_violation(0);
+}
+
+#[test]
+fn seeds_of_second_part_have_no_violation() {
+    assert_no_violation(1);
+}
+
+#[test]
+fn seeds_of_third_part_have_no_violation() {
+    assert_no_violation(2);
+}
+
+#[test]
+fn seeds_of_fourth_part_have_no_violation() {
+    assert_no_violation(3);
+}
+
+#[test]
+fn same_seed_has_same_trace() {
+    for seed in 1..30 {
+        let (first, second) = (run(seed).trace, run(seed).trace);
+        let differ = first.lines().zip(second.lines()).find(|(first, second)| first != second);
+        assert_eq!(differ, None, "seed {seed}");
+        assert!(first == second, "seed {seed}");
+    }
+}
+
+/// `cargo xtask simulate --mutations` shows that each is found.
+#[test]
+fn mutations_apply_to_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut count = 0;
+    for entry in fs::read_dir(root.join("tests/src/simulation/mutations")).unwrap() {
+        let patch = entry.unwrap().path();
+        let checked = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(&root).output();
+        let checked = checked.unwrap();
+        assert!(
+            checked.status.success(),
+            "{}: {}",
+            patch.display(),
+            String::from_utf8_lossy(&checked.stderr)
+        );
+        count += 1;
+    }
+    assert!(count >= 15, "{count} mutations");
+}
+
+/// `cargo xtask simulate`, whose arguments are environment variables here.
+#[test]
+#[ignore = "the seeds of `cargo xtask simulate`"]
+fn chosen_seeds_have_no_violation() {
+    let number = |name: &str| env::var(format!("GRIT_SIMULATION_{name}")).ok().and_then(|it| it.parse().ok());
+    if let Some(seed) = number("SEED") {
+        let outcome = if number("WHOLE") == Some(1) { run(seed) } else { shortest(seed) };
+        print!("{}", outcome.trace);
+        assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+        return;
+    }
+    let begin = Instant::now();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let max_failed = number("FAILURES").and_then(|it| usize::try_from(it).ok()).unwrap_or(1);
+    let report = check(number("FROM").unwrap_or(1), number("SEEDS").unwrap_or(10_000), threads, max_failed);
+    for (what, times) in &report.counts {
+        println!("{times:>10} {what}");
+    }
+    let elapsed = begin.elapsed().as_secs_f64();
+    let rate = report.seeds as f64 / elapsed;
+    println!("{} seeds in {elapsed:.1} s ({rate:.0} seeds/s), {} failed", report.seeds, report.failed.len());
+    if number("ROWS") == Some(1) {
+        let missing = host::table::missing(&report.counts);
+        println!("{} of {} rows of the table were never reached:", missing.len(), host::table::rows());
+        missing.iter().for_each(|row| println!("    {row}"));
+    }
+    for failed in &report.failed {
+        println!("seed {}: {}", failed.seed, failed.violations.join("; "));
+    }
+    if let Some(failed) = report.failed.first() {
+        println!("\nThe shortest run of seed {}:\n{}", failed.seed, shortest(failed.seed).trace);
+        println!("To repeat it: cargo xtask simulate --seed {}", failed.seed);
+    }
+    assert!(report.failed.is_empty(), "{} seeds failed", report.failed.len());
+    assert!(!report.loses_too_many_jobs(), "too many drains have lost a job");
+}

@@ -1,0 +1,76 @@
+//! The traces that the simulation and a run with real processes have in common (`tests/src/simulation/scripts/`).
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::Value as Json;
+
+use crate::lab::event::{Event, What};
+
+/// Events of one list have one order. Terraform and the logs of the wrappers reach the lab through pipes of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traces {
+    /// What happened to the instances and to the runners.
+    pub hosts: Vec<String>,
+    /// The transitions of each wrapper, by its host.
+    pub states: BTreeMap<String, Vec<String>>,
+    /// The operations of Terraform.
+    pub terraform: Vec<String>,
+}
+
+impl Traces {
+    /// Of the hosts of a lab.
+    #[must_use]
+    pub fn of(events: &[Event]) -> Self {
+        let mut traces = Self::default();
+        for event in events {
+            traces.add(event);
+        }
+        traces
+    }
+
+    /// Something has happened to a host.
+    pub fn add_host(&mut self, host: &str, what: &str) {
+        self.hosts.push(format!("{host}: {what}"));
+    }
+
+    /// The wrapper of a host has changed its state, or another wrapper has adopted the runner.
+    pub fn add_state(&mut self, host: &str, what: String) {
+        self.states.entry(host.to_owned()).or_default().push(what);
+    }
+
+    fn add(&mut self, event: &Event) {
+        let what = match &event.what {
+            What::InstanceCreated { .. } => "instance created",
+            What::InstanceTerminating { runner_alive: false, .. } => "instance destroyed",
+            What::InstanceTerminating { .. } => "instance destroyed with its runner",
+            What::RunnerStarted { .. } => "runner started",
+            What::RunnerPolling { .. } => "runner takes jobs",
+            What::RunnerSignal { signal, .. } => signal,
+            What::RunnerExiting { code, .. } => &format!("runner exits with code {code}"),
+            What::Log { line } => return self.add_log(&event.subject, line),
+            _ => return,
+        };
+        self.add_host(&event.subject, what);
+    }
+
+    fn add_log(&mut self, host: &str, line: &str) {
+        let Ok(fields) = serde_json::from_str::<Json>(line) else { return };
+        let what = match (fields["message"].as_str(), fields["from"].as_str(), fields["to"].as_str()) {
+            (Some("runner state changed"), Some(from), Some(to)) => format!("{from} -> {to}"),
+            (Some("adopting the runner of the previous wrapper"), ..) => "the runner is adopted".to_owned(),
+            _ => return,
+        };
+        self.add_state(host, what);
+    }
+}
+
+impl fmt::Display for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states = self.states.iter().map(|(host, states)| (format!("states of {host}"), states));
+        let lists = [("hosts".to_owned(), &self.hosts)].into_iter().chain(states);
+        for (title, lines) in lists.chain([("terraform".to_owned(), &self.terraform)]) {
+            writeln!(f, "[{title}]\n{}\n", lines.join("\n"))?;
+        }
+        Ok(())
+    }
+}
