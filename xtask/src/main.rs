@@ -1,4 +1,4 @@
-//! The project's commands: `cargo xtask demo | test | bench | dist | gen`.
+//! The project's commands: `cargo xtask demo | test | bench | simulate | dist | gen`.
 //!
 //! Small and mostly on std, so that a fresh clone compiles it quickly. The functions of a command are in the
 //! crates; this program builds and starts them.
@@ -11,6 +11,7 @@ mod dist;
 mod generate;
 mod release;
 mod setup;
+mod simulate;
 mod steps;
 mod test;
 
@@ -30,6 +31,10 @@ Usage: cargo xtask COMMAND
                          tests with it
   bench [NAME…] [--quick] [--json]
                          run benchmarks with a release build; --quick is a smoke test with the debug build
+  simulate [--seeds N] [--from SEED] [--failures N] [--seed SEED [--whole]] [--mutations [NAME]]
+                         run N simulated rollouts (10,000), with faults, on all cores, until the first one (or N) that does not keep a
+                         promise. --seed prints the shortest run of this seed that fails in the same way, and with --whole all of it.
+                         --mutations puts known defects back, one at a time, and shows that the simulation finds each
   dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] [--only KIND]… [--sums]
                          build the files of a release for this platform in target/dist: the provider's archive, the wrapper's .tar.gz, .deb
                          and .rpm, SBOMs and checksums. --mirror adds the provider to a mirror, such as ~/.terraform.d/plugins. --sign is
@@ -53,13 +58,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         "bench" if asks_for_help(rest) => bench::help(),
-        "demo" | "test" | "dist" | "gen" if asks_for_help(rest) => {
+        "demo" | "test" | "simulate" | "dist" | "gen" if asks_for_help(rest) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "bench" => bench::run(rest),
+        "simulate" => simulate::run(rest),
         "dist" => dist::run(rest),
         "gen" => generate::run(rest),
         _ => {

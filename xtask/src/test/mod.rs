@@ -12,7 +12,7 @@ mod workflow;
 use std::{path::PathBuf, process::Command};
 
 use crate::{
-    release, setup,
+    release, setup, simulate,
     steps::{Steps, cargo, programs, root, run as execute, target},
 };
 use options::Options;
@@ -20,6 +20,8 @@ use report::Report;
 
 /// Run the long tests in full. Read by `grit_testkit`.
 const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
+
+const NIGHTLY_SEEDS: u64 = 1_000_000;
 
 /// The directory of the programs of a release build. Read by `grit_tests::dist`.
 const RELEASE: &str = "GRIT_TEST_RELEASE";
@@ -102,6 +104,7 @@ const FEATURES: [&str; 2] = ["--features", "grit-ssh/fuzzing"];
 
 fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     if options.nightly {
+        steps.step("simulation", || execute(&mut simulate::seeds(&[("SEEDS", NIGHTLY_SEEDS)])))?;
         // There are few, and each starts a compiler.
         steps.step("doc tests", || execute(&mut cargo(&["test", "--workspace", "--doc"])))?;
     }
