@@ -237,9 +237,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     // Its job requests were accepted for a long time, and the wrapper that observed the failure has exited.
     let host = site.host("adopted");
     let runner = host.runner_pid();
-    host.signal_wrapper(Signal::KILL).unwrap();
-    poll::until("the wrapper is dead", PATIENCE, || host.wrapper_pid().map_or(Ok(()), Err));
-    host.start_wrapper().unwrap();
+    host.replace_wrapper().unwrap();
     let first = site.host("crashed").runner_pid();
     site.host("crashed").signal_runner(Signal::KILL).unwrap();
 

@@ -227,9 +227,7 @@ fn runner_that_crashed_before_shutdown_stays_stopped() {
     assert_eq!(old.state()["managers"]["m1"]["state"], "stopped");
 
     // As after an upgrade of its package.
-    host.signal_wrapper(rustix::process::Signal::KILL).unwrap();
-    poll::until("the wrapper is dead", PATIENCE, || host.wrapper_pid().map_or(Ok(()), Err));
-    host.start_wrapper().unwrap();
+    host.replace_wrapper().unwrap();
     let address = format!("--address=unix://{}", host.wrapper_socket().display());
     let state = poll::until("the next wrapper answers", PATIENCE, || {
         let status =

@@ -7,7 +7,6 @@ use grit_tests::{
     rollout::{PATIENCE, Rollout},
     traces::Traces,
 };
-use rustix::process::{Pid, Signal, kill_process};
 
 #[track_caller]
 fn assert_as_simulated(script: &str, real: &Traces) {
@@ -15,14 +14,6 @@ fn assert_as_simulated(script: &str, real: &Traces) {
     let simulated = fs::read_to_string(&path).unwrap();
     let real = real.to_string();
     assert!(real == simulated, "this run has other traces than {}:\n{real}", path.display());
-}
-
-fn kill_wrapper(rollout: &Rollout, host: &str) {
-    let host = rollout.host(host);
-    let pid = poll::until("a wrapper runs", PATIENCE, || host.wrapper_pid().ok_or(()));
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
-    poll::until("the wrapper is dead", PATIENCE, || host.wrapper_pid().map_or(Ok(()), Err));
-    host.start_wrapper().unwrap();
 }
 
 /// Version 1, then version 2 while a job runs, then a destroy. `in_drain`: happens while the runner of version 1 drains.
@@ -52,7 +43,7 @@ fn rollout_has_traces_of_simulation() {
 #[test]
 fn rollout_with_killed_wrapper_has_traces_of_simulation() {
     let traces = roll(|rollout| {
-        kill_wrapper(rollout, "m1-v1");
+        rollout.host("m1-v1").replace_wrapper().unwrap();
         poll::until("SIGQUIT was repeated", PATIENCE, || match rollout.signals("m1-v1").len() {
             2 => Ok(()),
             other => Err(other),

@@ -16,6 +16,7 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -31,12 +32,16 @@ use super::{
     event::{EventLog, What},
     queue::Queue,
 };
+use crate::poll;
 
 /// The program names in the process tree.
 const RUNNER: &str = "runner-stand-in";
 const WRAPPER: &str = "grit-wrapper";
 /// The wrapper's socket, in the host's directory.
 const SOCKET: &str = "wrapper.sock";
+
+/// For broken tests: a killed process ends at once.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running host. Clones share it; dropping the last one terminates it.
 #[derive(Debug, Clone)]
@@ -191,6 +196,17 @@ impl Host {
     /// Starts the wrapper again with the same command, as systemd would.
     pub fn start_wrapper(&self) -> anyhow::Result<()> {
         self.shared.machine().init.as_mut().context("the host is not up")?.start_again()
+    }
+
+    /// Kills the wrapper, and starts the next one when the process has ended.
+    ///
+    /// # Panics
+    ///
+    /// If the killed process does not end.
+    pub fn replace_wrapper(&self) -> anyhow::Result<()> {
+        self.signal_wrapper(Signal::KILL)?;
+        poll::until("the wrapper is dead", LIMIT, || self.wrapper_pid().map_or(Ok(()), Err));
+        self.start_wrapper()
     }
 
     /// Ends the SSH server and its sessions: the host is unreachable, and its other processes keep running.
