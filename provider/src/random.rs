@@ -1,27 +1,21 @@
 //! Random numbers, for unique ids and for delays.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 thread_local! {
-    /// The next number of a simulation in this thread.
-    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The random numbers of a simulation in this thread.
+    static SOURCE: RefCell<Option<Box<dyn FnMut() -> u64>>> = const { RefCell::new(None) };
 }
 
-/// In this thread, the random numbers follow from the seed: for a simulation, which repeats a run.
-pub fn seed(seed: u64) {
-    SEED.set(Some(seed));
+/// In this thread, the random numbers come from `source`: for a simulation, which repeats a run.
+pub fn set_source(source: impl FnMut() -> u64 + 'static) {
+    SOURCE.set(Some(Box::new(source)));
 }
 
 /// A random number. A UUID is random enough for ids and delays.
 pub(crate) fn random() -> u64 {
-    match SEED.get() {
+    SOURCE.with_borrow_mut(|source| match source {
+        Some(next) => next(),
         None => uuid::Uuid::new_v4().as_u64_pair().0,
-        Some(seed) => {
-            SEED.set(Some(seed.wrapping_add(1)));
-            // The finalizer of SplitMix64.
-            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
-        }
-    }
+    })
 }

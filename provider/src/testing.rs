@@ -48,7 +48,7 @@ pub mod simulation {
     pub use crate::{
         client::{Clients, SimulatedWrapper},
         gitlab::{Answer, Connections, GitlabError, SimulatedGitlab},
-        random::seed,
+        random::set_source,
     };
 
     /// The provider, whose runner managers and GitLab have these connections instead of those of its provider block, with these environment

@@ -92,7 +92,7 @@ fn perform(scenario: &Scenario) -> Outcome {
 fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
-    grit_provider::testing::simulation::seed(scenario.seed);
+    grit_provider::testing::simulation::set_source(random::of_provider(scenario.seed));
     // Its clock is that of the runtime.
     let entered = runtime.enter();
     let world = Arc::new(World::new(scenario));
