@@ -18,7 +18,15 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     update(&["test", "--package", "grit-proto"])?;
     update(&["test", "--package", "terraform-provider-grit", "--test", "docs"])?;
     update(&["test", "--package", "grit-testkit", "--test", "modules", "--test", "pictures"])?;
-    update(&["test", "--package", "grit-tests", "--lib", "--", "pages_and_charts_show"])
+    update(&[
+        "test",
+        "--package",
+        "grit-tests",
+        "--lib",
+        "--",
+        "pages_and_charts_show",
+        "has_recorded_traces",
+    ])
 }
 
 /// Records the events of the pictures that show a run.

@@ -1,4 +1,4 @@
-//! What one process of the provider may do to the runners, and what it has been told: the promises are checked against it.
+//! What one process of the provider may do to the runners, and what the wrappers have reported to it: the promises are checked against this.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

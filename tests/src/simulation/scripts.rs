@@ -1,7 +1,8 @@
 //! Scripts that run here and with real processes (`tests/tests/e2e/simulation.rs`). Both have the traces of the files in `scripts/`.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
+use grit_testkit::generated::assert_generated;
 use tokio::time::sleep;
 
 use super::{
@@ -61,12 +62,7 @@ async fn wait_for(world: &Arc<World>, what: &str) {
 fn assert_traces(script: &str, outcome: &Outcome) {
     assert!(outcome.violations.is_empty(), "{:?}\n{}", outcome.violations, outcome.trace);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulation/scripts").join(script);
-    let traces = outcome.traces.to_string();
-    if std::env::var_os("GRIT_RECORD_SCRIPTS").is_some() {
-        fs::write(&path, &traces).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap();
-    assert!(traces == expected, "{} has other traces:\n{traces}\n{}", path.display(), outcome.trace);
+    assert_generated(&path, &outcome.traces.to_string());
 }
 
 #[test]

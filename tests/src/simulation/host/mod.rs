@@ -25,7 +25,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use grit_proto::wrapper_v1 as v1;
 use grit_wrapper::supervise::{
-    Callback, ChildInfo, Event, Policy, RestartWhen, State, Supervision,
+    Callback, ChildInfo, Event, Policy, RestartWhen, Supervision,
     process::{BootId, Exit, Identity},
 };
 use tokio::time::Instant;
@@ -384,12 +384,4 @@ impl Host {
 
 fn identity(pid: u32, boot: BootId) -> Identity {
     Identity { pid, start_ticks: u64::from(pid), boot }
-}
-
-/// The process that a saved state names.
-fn process_of(state: &State) -> Option<ChildInfo> {
-    match state {
-        State::Starting { child } => *child,
-        other => other.child(),
-    }
 }

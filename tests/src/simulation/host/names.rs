@@ -1,25 +1,15 @@
 //! The names of states and events in traces and counts.
 
-use grit_wrapper::supervise::{Event, Phase, State, StopOutcome};
+use grit_wrapper::supervise::{Event, State, StopOutcome};
+
 pub(super) fn state_name(state: &State) -> &'static str {
     match state {
-        State::Idle => "idle",
-        State::Starting { .. } => "starting",
-        State::Running { .. } => "running",
-        State::Stopping { phase, .. } => match phase {
-            Phase::Holding { .. } => "holding",
-            Phase::AwaitingGap { .. } => "awaiting gap",
-            Phase::Draining { .. } => "draining",
-            Phase::Spacing { .. } => "spacing",
-            Phase::Terminating { .. } => "terminating",
-            Phase::Killed { .. } => "killed",
-        },
-        State::Backoff { .. } => "backoff",
         State::Exited { stop: Some(stop), .. } => match stop.outcome {
             Some(StopOutcome::OpenRequests) => "exited with open requests",
             _ => "exited after a stop",
         },
         State::Exited { stop: None, .. } => "exited",
+        other => other.name(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the requests to a wrapper promise, and what its signals are allowed to do: a model of the promises, which knows nothing of the core.
+//! What the requests to a wrapper promise, and what its signals are allowed to do: a model of the promises, independent of the core.
 //!
 //! A promise is as durable as the state file: `docs/wrapper/adoption.md`, "Faults". Each loss is counted with the reason that this page names.
 

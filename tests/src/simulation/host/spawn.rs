@@ -55,7 +55,7 @@ impl Inner {
             && let Some(wrapper) = &mut host.wrapper
         {
             let has_child = matches!(&host.file, Saved { supervision, .. }
-                if super::process_of(&supervision.state) == Some(child));
+                if supervision.state.process() == Some(child));
             // Without a cgroup, the next wrapper starts a second runner: `docs/wrapper/adoption.md`, "Faults".
             let is_unrecorded = !has_child && wrapper.supervision.save_error.is_none();
             if let Some(facts) = &mut host.facts {

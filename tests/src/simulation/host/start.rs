@@ -10,7 +10,7 @@ use super::{
     },
     Happens, Wrapper,
     file::File,
-    identity, process_of,
+    identity,
     wrapper::Busy,
 };
 
@@ -59,7 +59,7 @@ impl Inner {
             (child, runner.mode == Mode::AtBarrier)
         });
         let mut saved = host.file.read();
-        let named = saved.as_ref().and_then(|(saved, _)| process_of(&saved.state));
+        let named = saved.as_ref().and_then(|(saved, _)| saved.state.process());
         let is_named = |child: ChildInfo| named.is_some_and(|named| named.process == child.process);
         // `cgroup::runner_in` does not see a process at the exec barrier.
         let in_cgroup = found.filter(|(_, at_barrier)| host.has_cgroup && !at_barrier);
@@ -182,7 +182,7 @@ impl Inner {
         if let Some(facts) = &host.facts
             && wrapper.supervision.save_error.is_some()
             && !matches!(&host.file, File::Saved { supervision, .. }
-                if process_of(&supervision.state).is_some_and(|child| child.pid() == facts.pid))
+                if supervision.state.process().is_some_and(|child| child.pid() == facts.pid))
         {
             host.file_lost = Some("the state file could not be written when the runner was started");
         }

@@ -66,7 +66,7 @@ pub(super) fn row(
 ) -> Option<Row> {
     let state = variant(before, policy)?;
     let expected = *ROWS.get(&(state, event))?;
-    let next = detailed(after);
+    let next = after.name();
     if is_refused && expected != next {
         // A wrapper that is leaving refuses more.
         return None;
@@ -225,20 +225,6 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         | Event::Observed(..)
         | Event::Forked(_)
         | Event::Saved(_) => "",
-    }
-}
-
-fn detailed(state: &State) -> &'static str {
-    match state {
-        State::Stopping { phase, .. } => match phase {
-            Phase::Holding { .. } => "holding",
-            Phase::AwaitingGap { .. } => "awaiting gap",
-            Phase::Draining { .. } => "draining",
-            Phase::Spacing { .. } => "spacing",
-            Phase::Terminating { .. } => "terminating",
-            Phase::Killed { .. } => "killed",
-        },
-        other => other.public().name(),
     }
 }
 

@@ -359,8 +359,23 @@ impl State {
         }
     }
 
+    /// The name of the state; of a stop, that of its phase.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stopping { phase, .. } => match phase {
+                Phase::Holding { .. } => "holding",
+                Phase::AwaitingGap { .. } => "awaiting gap",
+                Phase::Draining { .. } => "draining",
+                Phase::Spacing { .. } => "spacing",
+                Phase::Terminating { .. } => "terminating",
+                Phase::Killed { .. } => "killed",
+            },
+            other => other.public().name(),
+        }
+    }
+
     /// The process that exists or is being started.
-    pub(in crate::supervise) fn process(&self) -> Option<ChildInfo> {
+    pub fn process(&self) -> Option<ChildInfo> {
         match self {
             Self::Starting { child } => *child,
             other => other.child(),

@@ -106,8 +106,7 @@ impl Supervision {
     }
 
     /// The only place that sends SIGTERM first. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if
-    /// the
-    /// runner aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
+    /// the runner aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
     fn terminate(&mut self, child: ChildInfo, stop: Stop, cx: &mut Context<'_>) {
         if !stop.aborts_jobs {
             cx.add(Effect::Signal(Signal::Terminate));

@@ -191,21 +191,6 @@ fn word(effect: &Effect) -> String {
     }
 }
 
-/// The state with the phase of a stop.
-fn detailed(state: &State) -> &'static str {
-    match state {
-        State::Stopping { phase, .. } => match phase {
-            Phase::Holding { .. } => "holding",
-            Phase::AwaitingGap { .. } => "awaiting gap",
-            Phase::Draining { .. } => "draining",
-            Phase::Spacing { .. } => "spacing",
-            Phase::Terminating { .. } => "terminating",
-            Phase::Killed { .. } => "killed",
-        },
-        other => other.public().name(),
-    }
-}
-
 /// Every state with every event, one line each.
 #[test]
 fn transition_table_matches_snapshot() {
@@ -227,7 +212,7 @@ fn transition_table_matches_snapshot() {
             writeln!(
                 table,
                 "{state_name:27} {event_name:16} -> {}{same} [{}]{answer}",
-                detailed(&next.state),
+                next.state.name(),
                 effects.join(", ")
             )
             .unwrap();
