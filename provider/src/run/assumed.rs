@@ -37,7 +37,7 @@ fn list_names<'a>(list: &str, identifiers: impl IntoIterator<Item = &'a str>) ->
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeated {
     Apply,
-    /// `apply` or `destroy`: the provider cannot tell. The user replaces the word, because an apply after a failed destroy creates again what
+    /// `apply` or `destroy`: Terraform does not send this to the provider. The user replaces the word, because an apply after a failed destroy creates again what
     /// the destroy has removed.
     Failed,
 }

@@ -179,8 +179,7 @@ impl Task {
     /// Handles an event, and the events that its effects lead to. Returns the answer to it, and whether the task is over.
     ///
     /// The effects come before the state is published: a reader of `Draining` can rely on the signal. Only a start is published before, because it
-    /// can
-    /// take long: meanwhile the state before it, for example of a drained runner, must not be read.
+    /// can take long: meanwhile the state before it, for example of a drained runner, must not be read.
     async fn handle(&mut self, event: Event) -> (Result<Answer, Refusal>, bool) {
         let mut answer = None;
         let mut leaves = false;

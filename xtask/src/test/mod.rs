@@ -21,6 +21,7 @@ use report::Report;
 /// Run the long tests in full. Read by `grit_testkit`.
 const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
 
+/// The simulated rollouts of `--nightly`.
 const NIGHTLY_SEEDS: u64 = 1_000_000;
 
 /// The directory of the programs of a release build. Read by `grit_tests::dist`.
