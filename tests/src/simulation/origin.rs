@@ -176,6 +176,11 @@ impl Origin {
             && !known.stopped.contains(instance)
             && !known.draining.contains(instance)
         {
+            if gone_at(drains, world, address).is_some() {
+                // The drain of the lost instance has no peers, or has not checked them again. See `stranger`.
+                world.trace.count("drained in place of an instance that is gone, without its own peers");
+                return;
+            }
             world.violation(instance, format!("its drain is requested without {wanted} healthy peers"));
         }
     }
@@ -189,9 +194,7 @@ fn stranger(
     instance: &str,
     address: &str,
 ) {
-    let is_gone = |gone: &&String| !world.hosts.contains_key(*gone);
-    let reused = drains.iter().filter(|(_, drain)| drain.address == address).map(|(id, _)| id).find(is_gone);
-    match reused {
+    match gone_at(drains, world, address) {
         // runner_drain, Limits: "If a new instance has the address of a lost one, the old drain would drain the new runner. The provider
         // detects this only if both drains are in one configuration."
         Some(gone) if !known.kept.contains(instance) => {
@@ -205,6 +208,12 @@ fn stranger(
         }
         None => world.violation(instance, "a drain is requested of a runner whose instance stays"),
     }
+}
+
+/// The instance at this address that is to be drained, and is gone.
+fn gone_at<'a>(drains: &'a BTreeMap<String, Drain>, world: &Inner, address: &str) -> Option<&'a String> {
+    let at_address = drains.iter().filter(|(_, drain)| drain.address == address);
+    at_address.map(|(instance, _)| instance).find(|instance| !world.hosts.contains_key(*instance))
 }
 
 impl Gate {

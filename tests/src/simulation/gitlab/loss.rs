@@ -28,7 +28,7 @@ impl Inner {
             self.trace.count("SIGQUIT with open requests");
         }
         for request in requests {
-            let cause = self.why_open(host, request.opened);
+            let cause = self.why_open(host, request);
             self.drop_request(request.number, Fate::Lost(cause));
         }
     }

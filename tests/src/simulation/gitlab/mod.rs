@@ -107,7 +107,7 @@ pub(super) struct Gitlab {
     pending: VecDeque<u64>,
     next_job: u64,
     requests: BTreeMap<u64, Open>,
-    requests_ever: u64,
+    pub(super) requests_ever: u64,
     /// The number of the last change, as in `last_update`.
     generation: u64,
     /// Jobs that still arrive.

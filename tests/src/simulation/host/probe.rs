@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::{
     gitlab::PREVENTABLE,
-    runner::Kind,
+    runner::{Kind, Request},
     world::{Happening, Inner},
 };
 
@@ -49,8 +49,8 @@ struct Wait {
     child: ChildInfo,
     gap: Gap,
     begin: Instant,
-    /// The moment of the values of the last read.
-    seen: Option<Instant>,
+    /// How many requests had been sent before the values of the last read.
+    seen: Option<u64>,
 }
 
 impl Inner {
@@ -147,9 +147,10 @@ impl Inner {
         let reads = if is_slow { self.random.millis(200, 2_900) } else { reads };
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let page = host.runner.as_ref().and_then(|runner| runner.requests_page()).filter(|_| !fails);
+        let requests = self.gitlab.requests_ever;
         let Some(wait_now) = host.wait(number, wait) else { return };
         if page.is_some() {
-            wait_now.seen = Some(Instant::now());
+            wait_now.seen = Some(requests);
         }
         if host.setup.kind == Kind::NoServer {
             return self.report_requests(instance, number, wait, None, REPORT_INTERVAL);
@@ -204,7 +205,7 @@ impl Inner {
     }
 
     /// Why the wrapper sends SIGQUIT while this request is open.
-    pub(crate) fn why_open(&self, instance: &str, opened: Instant) -> &'static str {
+    pub(crate) fn why_open(&self, instance: &str, request: Request) -> &'static str {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         let Some(wrapper) = wrapper else { return PREVENTABLE };
         let open = wrapper.supervision.state.stop().and_then(|stop| stop.open_requests);
@@ -217,8 +218,10 @@ impl Inner {
             None if is_measured && !has_waited => PREVENTABLE,
             None => "the open requests are unknown",
             Some(1..) => "requests were open until the limit",
-            Some(0) if seen.is_none_or(|seen| seen < opened) => "its request began after the last read",
-            Some(0) if self.gitlab.settings.assigns_late && opened.elapsed() >= HELD => {
+            Some(0) if seen.is_none_or(|seen| seen < request.number) => {
+                "its request began after the last read"
+            }
+            Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => {
                 "GitLab assigned it late"
             }
             Some(0) => PREVENTABLE,
