@@ -8,21 +8,31 @@ use tokio::time::sleep;
 use super::{
     Outcome,
     fault::Fault,
+    host::operator::Action,
     options::Options,
     scenario::{Receipt, Scenario},
     simulate,
-    terraform::{Apply, Config, Ended, Terraform},
+    terraform::{Apply, Config, Ended, Interrupt, Terraform},
     world::{Happening, World},
 };
 
 /// Its hosts have a runner that starts, and default settings.
 const SEED: u64 = 1;
 
+/// What happens in the second step, while the runner of version 1 drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Second {
+    Undisturbed,
+    Fault(Fault),
+    /// The user interrupts the apply, and repeats it.
+    Interrupted,
+}
+
 /// Longer than the boot of version 2.
 const JOB: Duration = Duration::from_secs(300);
 
-/// Version 1, then version 2 while a job runs, then a destroy. `in_drain`: happens while the runner of version 1 drains.
-fn roll(in_drain: Option<Fault>) -> Outcome {
+/// Version 1, then version 2 while a job runs, then a destroy.
+fn roll(second: Second) -> Outcome {
     let mut scenario = Scenario::new(SEED);
     scenario.is_alone = false;
     scenario.options = Options::usual();
@@ -34,9 +44,15 @@ fn roll(in_drain: Option<Fault>) -> Outcome {
         apply(&mut terraform, &["m1-v1"]).await;
         world.now().later("", Duration::ZERO, Happening::JobArrives);
         sleep(Duration::from_secs(15)).await;
+        if second == Second::Interrupted {
+            let interrupted =
+                Apply { interrupt: Some(Interrupt::Once(JOB - Duration::from_secs(60))), ..Apply::default() };
+            let ended = terraform.apply(&config(&["m1-v2"]), &interrupted).await;
+            assert!(matches!(ended, Ended::Failed(_)), "{ended:?}");
+        }
         let fault = async {
-            wait_for(&world, "m1-v1: SIGQUIT").await;
-            if let Some(fault) = in_drain {
+            if let Second::Fault(fault) = second {
+                wait_for(&world, "m1-v1: SIGQUIT").await;
                 world.now().fault_happens(0, fault);
             }
         };
@@ -45,10 +61,13 @@ fn roll(in_drain: Option<Fault>) -> Outcome {
     })
 }
 
-async fn apply(terraform: &mut Terraform, keys: &[&str]) {
+fn config(keys: &[&str]) -> Config {
     let managers = keys.iter().map(|key| ((*key).to_owned(), 1)).collect();
-    let config = Config { managers, ..Config::empty() };
-    assert_eq!(terraform.apply(&config, &Apply::default()).await, Ended::Done);
+    Config { managers, ..Config::empty() }
+}
+
+async fn apply(terraform: &mut Terraform, keys: &[&str]) {
+    assert_eq!(terraform.apply(&config(keys), &Apply::default()).await, Ended::Done);
 }
 
 /// Waits until this has happened to a host.
@@ -67,10 +86,26 @@ fn assert_traces(script: &str, outcome: &Outcome) {
 
 #[test]
 fn rollout_has_recorded_traces() {
-    assert_traces("rollout.txt", &roll(None));
+    assert_traces("rollout.txt", &roll(Second::Undisturbed));
 }
 
 #[test]
 fn rollout_with_killed_wrapper_has_recorded_traces() {
-    assert_traces("killed-wrapper.txt", &roll(Some(Fault::KillWrapper)));
+    assert_traces("killed-wrapper.txt", &roll(Second::Fault(Fault::KillWrapper)));
+}
+
+#[test]
+fn rollout_with_upgraded_wrapper_has_recorded_traces() {
+    assert_traces("upgraded-wrapper.txt", &roll(Second::Fault(Fault::Host(Action::Upgrade))));
+}
+
+#[test]
+fn rollout_with_forced_drain_has_recorded_traces() {
+    let force = Action::Drain { id: 0, is_forceful: true, deadline: None, has_callback: false };
+    assert_traces("forced-drain.txt", &roll(Second::Fault(Fault::Host(force))));
+}
+
+#[test]
+fn interrupted_rollout_has_recorded_traces() {
+    assert_traces("interrupted.txt", &roll(Second::Interrupted));
 }
