@@ -22,6 +22,8 @@ pub(super) struct Options {
     pub(super) start_if_stopped: bool,
     pub(super) stable_for: Duration,
     pub(super) level: Level,
+    /// With the level `working`.
+    pub(super) min_jobs: u64,
     pub(super) start_drains: bool,
     /// Drains have a `guard`, where the layout has managers that stay.
     pub(super) has_guard: bool,
@@ -37,6 +39,7 @@ pub(super) enum Level {
     Process,
     Ready,
     Polling,
+    Working,
 }
 
 impl Level {
@@ -46,6 +49,7 @@ impl Level {
             Self::Process => "process",
             Self::Ready => "ready",
             Self::Polling => "polling",
+            Self::Working => "working",
         }
     }
 }
@@ -65,7 +69,14 @@ impl Options {
             attempts: random.percent(30).then(|| u32::try_from(random.below(6) + 1).unwrap_or(1)),
             start_if_stopped: random.percent(25),
             stable_for: if random.percent(15) { minutes(random, 1, 20) } else { Duration::ZERO },
-            level: *random.pick(&[Level::Auto, Level::Auto, Level::Process, Level::Ready, Level::Polling]),
+            level: match random.below(20) {
+                0..8 => Level::Auto,
+                8..11 => Level::Process,
+                11..14 => Level::Ready,
+                14..18 => Level::Polling,
+                _ => Level::Working,
+            },
+            min_jobs: random.below(3) + 1,
             start_drains: random.percent(70),
             has_guard: random.percent(30),
             reason: 0,
@@ -85,6 +96,7 @@ impl Options {
             start_if_stopped: false,
             stable_for: Duration::ZERO,
             level: Level::Auto,
+            min_jobs: 1,
             start_drains: true,
             has_guard: false,
             reason: 0,
@@ -92,12 +104,14 @@ impl Options {
         }
     }
 
-    /// The same with long timeouts, as a user sets them after a drain or a health check has timed out.
+    /// The same with long timeouts, as a user sets them after a drain or a health check has timed out. No jobs are left for the level `working`.
     pub(super) fn patient(&self) -> Self {
+        let level = if self.level == Level::Working { Level::Polling } else { self.level };
         Self {
             delete: Duration::from_secs(3 * 3600),
             health: Duration::from_secs(600),
             stable_for: Duration::ZERO,
+            level,
             ..self.clone()
         }
     }

@@ -7,7 +7,7 @@ use grit_proto::wrapper_v1 as v1;
 
 use super::{
     Kind,
-    values::{self, Members, exactly, members, seconds, text},
+    values::{self, Members, exactly, members, number, seconds, text},
 };
 use crate::simulation::{
     options::{Level, Options},
@@ -87,12 +87,14 @@ impl Config {
                     Dynamic::Object(self.managers.keys().map(|key| (key.clone(), value(key))).collect())
                 };
                 let timeout = || seconds(options.health);
+                let is_working = options.level == Level::Working;
                 values::health(members([
                     ("id", Dynamic::Null),
                     ("start_drains", Dynamic::Bool(options.start_drains)),
                     ("start_if_stopped", Dynamic::Bool(options.start_if_stopped)),
                     ("stable_for", seconds(options.stable_for)),
                     ("level", text(options.level.name())),
+                    ("min_jobs", if is_working { number(options.min_jobs) } else { Dynamic::Null }),
                     ("timeouts", exactly([("create", timeout()), ("update", timeout())])),
                     ("runner_managers", map(&manager)),
                     ("guards", if self.has_drains { map(&|key| drain(key, "id")) } else { Dynamic::Null }),
@@ -140,9 +142,11 @@ impl Config {
             Level::Process => Some(v1::Level::Process),
             Level::Ready => Some(v1::Level::Ready),
             Level::Polling => Some(v1::Level::Polling),
+            Level::Working => Some(v1::Level::Working),
         };
+        let min_jobs = if self.options.level == Level::Working { self.options.min_jobs } else { 0 };
         let stable_for = Duration::from_secs(self.options.stable_for.as_secs());
-        Needs { level, min_jobs: 0, stable_for }
+        Needs { level, min_jobs, stable_for }
     }
 }
 
