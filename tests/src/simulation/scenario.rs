@@ -48,6 +48,8 @@ pub(super) struct GitlabSettings {
     pub(super) hold: Duration,
     /// The time of its answer on its way.
     pub(super) latency: Duration,
+    /// The time of its answer to the first report of a job.
+    pub(super) report: Duration,
     pub(super) check_interval: Duration,
     /// The jobs of the whole run.
     pub(super) jobs: u32,
@@ -214,6 +216,7 @@ impl Scenario {
         add(&|it| it.gitlab.jobs = 0);
         add(&|it| it.gitlab.jobs /= 2);
         add(&|it| it.gitlab.hold = Duration::ZERO);
+        add(&|it| it.gitlab.report = it.gitlab.latency);
         add(&|it| it.gitlab.sections = 1);
         add(&|it| it.gitlab.request_concurrency = 1);
         add(&|it| it.gitlab.runner = Kind::Current);
@@ -230,12 +233,14 @@ impl Scenario {
 impl GitlabSettings {
     fn new(random: &mut Random) -> Self {
         let hold = *random.pick(&[Duration::ZERO, Duration::from_secs(50)]);
+        let latency = match random.below(10) {
+            0..5 => random.millis(5, 400),
+            _ => random.millis(400, 3_000),
+        };
         Self {
             hold,
-            latency: match random.below(10) {
-                0..5 => random.millis(5, 400),
-                _ => random.millis(400, 3_000),
-            },
+            latency,
+            report: if random.percent(3) { random.millis(3_000, 9_000) } else { latency },
             check_interval: Duration::from_secs(*random.pick(&[3, 3, 3, 1, 10])),
             jobs: 100,
             job_lasts: None,

@@ -224,6 +224,10 @@ impl Inner {
             Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => {
                 "GitLab assigned it late"
             }
+            // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
+            Some(0) if self.gitlab.settings.report + self.gitlab.settings.latency >= HELD => {
+                "its request followed a slow first report"
+            }
             Some(0) => PREVENTABLE,
         }
     }

@@ -18,10 +18,6 @@ const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Nothing is to be seen of the turns while all sections are disabled: they are rarer than those of the real one.
 const DISABLED: Duration = Duration::from_secs(60);
 
-/// The longest first report of a job. The wrapper sees a job, but not the end of its report, after which the next request follows: where GitLab needs
-/// more than 5 s for the report and the next request, the wrapper can take that request for one that GitLab holds.
-const MAX_REPORT: Duration = Duration::from_secs(1);
-
 /// Between two steps of the runner without I/O.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -118,7 +114,7 @@ impl Inner {
     /// GitLab's reply to a job request arrives, unless the runner has cancelled it.
     pub(in crate::simulation) fn reply_arrives(&mut self, number: u64) {
         let Some((Sender { host, pid, section }, reply)) = self.gitlab.replied(number) else { return };
-        let (host, report) = (host.as_str(), self.gitlab.settings.latency.min(MAX_REPORT));
+        let (host, report) = (host.as_str(), self.gitlab.settings.report);
         let Some(runner) = self.runner(host, pid) else { return };
         let is_routed = runner.setup.kind == Kind::Routed;
         let state = &mut runner.sections[section];
