@@ -54,6 +54,13 @@ fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
              cancel and retry the job.",
         );
     }
+    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::New)) {
+        append(
+            &mut next_step,
+            "Check the jobs that GitLab has listed for a short time: another runner process on the same host may have received them. If the log of \
+             a job stays empty, cancel and retry the job.",
+        );
+    }
     if jobs.iter().any(|(_, fate)| matches!(fate, Fate::NotRetried { .. })) {
         append(&mut next_step, "Retry the remaining jobs in GitLab.");
     }
@@ -81,6 +88,7 @@ fn became(fate: &Fate) -> String {
             format!(": was cancelled, and queued again as {}", shortened(url.clone(), MAX_TEXT))
         }
         Fate::HasLog => ": was not cancelled, because it has a log".to_owned(),
+        Fate::New => ": was not cancelled, because GitLab has listed it for a short time".to_owned(),
         Fate::NotRetried { cancelled: false, error } => format!(": was not cancelled: {error}"),
         Fate::NotRetried { cancelled: true, error } => {
             format!(": was cancelled, but not queued again: {error}")

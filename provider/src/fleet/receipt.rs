@@ -16,11 +16,15 @@ use crate::{
 /// GitLab processes the last updates of the jobs within this time.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// At the end of a drain's time, one question has at least this time.
-const SHORTEST: Duration = Duration::from_secs(15);
+/// At the end of a drain's time, one question has at least this time, and a lost job is listed for [`LOG_AFTER`].
+const SHORTEST: Duration = Duration::from_secs(20);
 
 /// GitLab can assign a job to a request that the runner has cancelled, until it has handled the request. Before that, an empty list is no evidence.
 const HANDLED_AFTER: Duration = Duration::from_secs(5);
+
+/// A job that a live runner has received has a log within this time after GitLab lists it: the response to the job request takes up to 5 s, and the
+/// runner sends the first lines of the log after 3 s.
+const LOG_AFTER: Duration = Duration::from_secs(10);
 
 /// More jobs are only named.
 const MAX_RETRIED: usize = 100;
@@ -67,6 +71,8 @@ pub enum Fate {
     Retried(String),
     /// It has a log, so that a runner runs it, or has run it.
     HasLog,
+    /// GitLab has listed it for less than [`LOG_AFTER`]: a runner may have received it.
+    New,
     /// GitLab refused to cancel it, or to queue it again.
     NotRetried { cancelled: bool, error: GitlabError },
 }
@@ -116,7 +122,7 @@ pub(crate) async fn ask(
     };
     let answer = async {
         if questions.is_empty() {
-            (Vec::new(), None)
+            (Listed::default(), None)
         } else {
             until_empty(manager, gitlab, &questions, times).await
         }
@@ -125,7 +131,7 @@ pub(crate) async fn ask(
         biased;
         () = stop.cancelled() => {
             missing.push(NoReceipt::Interrupted);
-            Vec::new()
+            Listed::default()
         }
         (jobs, error) = answer => {
             let failed = |error| NoReceipt::Failed { instance: gitlab.instance().to_string(), error };
@@ -175,14 +181,17 @@ struct Times {
     end: Instant,
 }
 
+/// The jobs of the last answer, each with the time of the first answer since when all have listed it.
+type Listed = Vec<(Job, Instant)>;
+
 /// The jobs that are left at the end, or the error of the last question. If the end cuts this question short, the answer before it counts.
 async fn until_empty(
     manager: &str,
     gitlab: &Gitlab,
     questions: &[(u64, String)],
     times: Times,
-) -> (Vec<Job>, Option<GitlabError>) {
-    let (mut pause, mut listed) = (FIRST_PAUSE, Vec::new());
+) -> (Listed, Option<GitlabError>) {
+    let (mut pause, mut listed) = (FIRST_PAUSE, Listed::default());
     loop {
         let asked = Instant::now();
         let found = tokio::select! {
@@ -195,16 +204,18 @@ async fn until_empty(
         };
         let is_over = Instant::now() + pause >= times.end;
         match found {
-            Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => return (jobs, None),
+            Ok(jobs) if is_over || jobs.is_empty() && asked >= times.handled => {
+                return (relisted(&listed, jobs), None);
+            }
             Ok(jobs) => {
                 tracing::info!(
                     manager,
                     left = jobs.len(),
                     "waiting until GitLab lists no running job of this manager"
                 );
-                listed = jobs;
+                listed = relisted(&listed, jobs);
             }
-            Err(error) if is_over || !error.is_transient() => return (Vec::new(), Some(error)),
+            Err(error) if is_over || !error.is_transient() => return (Listed::default(), Some(error)),
             Err(error) => {
                 listed.clear();
                 tracing::info!(manager, "waiting for the list of running jobs from GitLab: {error}");
@@ -215,6 +226,18 @@ async fn until_empty(
     }
 }
 
+fn relisted(before: &Listed, jobs: Vec<Job>) -> Listed {
+    let now = Instant::now();
+    let since =
+        |job: &Job| before.iter().find(|(known, _)| known.id == job.id).map_or(now, |(_, since)| *since);
+    jobs.into_iter()
+        .map(|job| {
+            let since = since(&job);
+            (job, since)
+        })
+        .collect()
+}
+
 async fn all(gitlab: &Gitlab, questions: &[(u64, String)]) -> Result<Vec<Job>, GitlabError> {
     let mut jobs = Vec::new();
     for (runner, system_id) in questions {
@@ -223,10 +246,11 @@ async fn all(gitlab: &Gitlab, questions: &[(u64, String)]) -> Result<Vec<Job>, G
     Ok(jobs)
 }
 
-async fn fates(gitlab: &Gitlab, jobs: Vec<Job>, on_lost_jobs: OnLostJobs) -> Vec<(Job, Fate)> {
+async fn fates(gitlab: &Gitlab, jobs: Listed, on_lost_jobs: OnLostJobs) -> Vec<(Job, Fate)> {
     let mut fates = Vec::new();
-    for job in jobs {
+    for (job, since) in jobs {
         let fate = match on_lost_jobs {
+            OnLostJobs::Retry if since.elapsed() < LOG_AFTER => Fate::New,
             OnLostJobs::Retry if fates.len() < MAX_RETRIED => retried(gitlab, &job).await,
             OnLostJobs::Retry | OnLostJobs::Warn => Fate::Kept,
         };
@@ -235,7 +259,8 @@ async fn fates(gitlab: &Gitlab, jobs: Vec<Job>, on_lost_jobs: OnLostJobs) -> Vec
     fates
 }
 
-/// Two runner processes of one host can have the same system id, so that a job can be one of a process that runs. Such a job has a log.
+/// A job can be one of a process that runs: two runner processes of one host can have the same system id, and a runner can be started again after its
+/// drain. Such a job has a log, or GitLab has listed it for less than [`LOG_AFTER`].
 async fn retried(gitlab: &Gitlab, job: &Job) -> Fate {
     let failed = |cancelled| move |error| Fate::NotRetried { cancelled, error };
     let outcome = async {
@@ -250,10 +275,15 @@ async fn retried(gitlab: &Gitlab, job: &Job) -> Fate {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::ready, sync::Arc};
+
     use super::*;
-    use crate::gitlab::{Connections, Instance};
+    use crate::gitlab::{Answer, Connections, Instance, SimulatedGitlab};
+    use futures::{FutureExt as _, future::BoxFuture};
     use grit_proto::wrapper_v1 as v1;
     use grit_ssh::Secret;
+    use http::{HeaderValue, Method, StatusCode};
+    use parking_lot::Mutex;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
@@ -290,6 +320,54 @@ mod tests {
         let times = Times { handled: now, end: now + FIRST_PAUSE * 3 };
         let (jobs, error) = until_empty("m", &gitlab, &[(7, "s_1".to_owned())], times).await;
         assert!(jobs.len() == 1 && error.is_none(), "{jobs:?} {error:?}");
+    }
+
+    /// GitLab lists job 1, and since some time job 2, which a runner that was started again has received. Neither has a log.
+    struct Fake {
+        start: Instant,
+        changed: Mutex<Vec<String>>,
+    }
+
+    impl SimulatedGitlab for Fake {
+        fn call(
+            &self,
+            method: Method,
+            url: String,
+            _: HeaderValue,
+        ) -> BoxFuture<'_, Result<Answer, GitlabError>> {
+            let job =
+                |id| format!(r#"{{"id":{id},"status":"running","web_url":"u{id}","project":{{"id":5}}}}"#);
+            let listed =
+                if self.start.elapsed() < Duration::from_secs(50) { job(1) } else { job(1) + "," + &job(2) };
+            let body = match method {
+                Method::GET if url.ends_with("/trace") => String::new(),
+                Method::GET => format!("[{listed}]"),
+                _ => {
+                    self.changed.lock().push(url);
+                    job(3)
+                }
+            };
+            let body = body.into_bytes();
+            let answer = Answer { status: StatusCode::OK, next_page: None, has_total: false, body };
+            ready(Ok(answer)).boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn job_that_a_runner_may_have_just_received_is_not_cancelled() {
+        let fake = Arc::new(Fake { start: Instant::now(), changed: Mutex::default() });
+        let instance = Instance::parse("https://gitlab.example").unwrap();
+        let gitlab =
+            Gitlab::new(instance, &Secret::new("t"), None, &Connections::Simulated(fake.clone())).unwrap();
+        let registrations = vec![registration("https://gitlab.example", &[7], Some("s_1"), 0)];
+        let snapshot = Snapshot::from(v1::Status { registrations, ..v1::Status::default() });
+        let deadline = Instant::now() + LIMIT * 2;
+        let receipt =
+            ask("m", &gitlab, &snapshot, OnLostJobs::Retry, deadline, &CancellationToken::new()).await;
+        let fates: Vec<_> = receipt.lost.iter().map(|(job, fate)| (job.id, fate)).collect();
+        assert!(matches!(fates[..], [(1, Fate::Retried(_)), (2, Fate::New)]), "{receipt:?}");
+        let url = "https://gitlab.example/api/v4/projects/5/jobs/1";
+        assert_eq!(*fake.changed.lock(), [format!("{url}/cancel"), format!("{url}/retry")]);
     }
 
     #[test]
