@@ -9,6 +9,10 @@ use crate::runner::{runner_config::RunnerConfig, runner_metrics::RunnerMetrics};
 /// GitLab does not work on a request for so long: it holds an older one, until something changes for the runner.
 const HELD: Duration = Duration::from_secs(5);
 
+/// Between reads that are so far apart, a request can end and another one begin unseen: only reads in a row show that a request is open for
+/// [`HELD`].
+const UNSEEN: Duration = Duration::from_secs(1);
+
 /// When all reads have failed for so long, the number of open requests is unknown.
 const UNREADABLE: Duration = Duration::from_secs(5);
 
@@ -140,7 +144,12 @@ enum Reading {
 
 /// The sections of the runner in the reads of one wait.
 #[derive(Debug, Default)]
-struct Sections(BTreeMap<String, Section>);
+struct Sections {
+    by_name: BTreeMap<String, Section>,
+    last_read: Option<Instant>,
+    /// The last read came so late that its values can be old.
+    was_late: bool,
+}
 
 #[derive(Debug)]
 struct Section {
@@ -156,16 +165,18 @@ impl Sections {
     fn add(&mut self, metrics: &RunnerMetrics, now: Instant) -> Reading {
         let routed = metrics.router.map_or(0, |router| router.requests);
         let (mut is_reported, mut is_confirmed, mut sum) = (false, true, 0_u64);
+        let is_late = self.last_read.replace(now).is_some_and(|last| now >= last + UNSEEN);
+        let is_unseen = std::mem::replace(&mut self.was_late, is_late) || is_late;
         for (name, requests) in &metrics.sections {
             let Some(open) = requests.open else { continue };
             is_reported = true;
             let ended = routed + requests.accepted + requests.failed() + requests.jobs_begun;
             let first = Section { open, ended, since: now, reads: 0 };
-            let section = match self.0.get_mut(name) {
+            let section = match self.by_name.get_mut(name) {
                 Some(section) => section,
-                None => self.0.entry(name.clone()).or_insert(first),
+                None => self.by_name.entry(name.clone()).or_insert(first),
             };
-            if (section.open, section.ended) != (open, ended) {
+            if (section.open, section.ended) != (open, ended) || is_unseen && open > 0 {
                 *section = Section { open, ended, since: now, reads: 0 };
             }
             section.reads += 1;
@@ -227,28 +238,57 @@ mod tests {
     #[test]
     fn held_request_gets_no_job() {
         use Reading::Open;
-        let held = [(0, &[(2, 3)][..]), (4_999, &[(2, 3)]), (5_000, &[(2, 3)])];
-        assert_eq!(readings(&held), [Open(2), Open(2), Open(0)]);
+        let one: &[(u64, u64)] = &[(2, 3)];
+        assert_eq!(changes(&[(0, one), (5_100, one)]), [(0, Open(2)), (5_000, Open(0))]);
         // One of them has ended and another one was opened.
-        let replaced = [(0, &[(2, 3)][..]), (4_000, &[(2, 4)]), (8_000, &[(2, 4)]), (9_000, &[(2, 4)])];
-        assert_eq!(readings(&replaced), [Open(2), Open(2), Open(2), Open(0)]);
+        let replaced: &[(u64, u64)] = &[(2, 4)];
+        let found = changes(&[(0, one), (4_000, replaced), (9_100, replaced)]);
+        assert_eq!(found, [(0, Open(2)), (9_000, Open(0))]);
         // That of another section is new.
-        let two = [(0, &[(1, 3), (0, 0)][..]), (6_000, &[(1, 3), (1, 0)]), (11_000, &[(1, 3), (1, 0)])];
-        assert_eq!(readings(&two), [Open(1), Open(1), Open(0)]);
+        let (first, both): (&[_], &[_]) = (&[(1, 3), (0, 0)], &[(1, 3), (1, 0)]);
+        let found = changes(&[(0, first), (6_000, both), (11_100, both)]);
+        assert_eq!(found, [(0, Open(1)), (5_000, Open(0)), (6_000, Open(1)), (11_000, Open(0))]);
+    }
+
+    /// What reads in a row show, with the time of each change. Between the given ones, nothing changes.
+    fn changes(reads: &[(u64, &[(u64, u64)])]) -> Vec<(u64, Reading)> {
+        let end = reads.last().map_or(0, |(millis, _)| *millis);
+        let at = |millis: u64| {
+            reads.iter().rev().find(|(from, _)| *from <= millis).map(|(_, values)| (millis, *values))
+        };
+        let all: Vec<_> = (0..=end).step_by(100).filter_map(at).collect();
+        let mut found: Vec<_> = all.iter().map(|(millis, _)| *millis).zip(readings(&all)).collect();
+        found.dedup_by_key(|(_, reading)| *reading);
+        found
+    }
+
+    /// A read takes 2 s. Meanwhile, the request of the first reads ends with a job, and after its report, the section requests the next one.
+    #[test]
+    fn request_that_begins_in_a_slow_read_is_not_held() {
+        use Reading::Open;
+        let held: &[(u64, u64)] = &[(1, 3)];
+        let times = [0, 100, 2_100, 2_200, 3_200, 4_100, 5_100, 6_100, 7_100, 7_200];
+        let reads = times.map(|millis| (millis, held));
+        let open = readings(&reads).iter().filter(|reading| **reading == Open(1)).count();
+        assert_eq!(open, times.len(), "each time, another request can have begun unseen");
+        let in_a_row: Vec<_> = [0, 100, 2_100].into_iter().chain((2_200..=7_200).step_by(200)).collect();
+        let reads: Vec<_> = in_a_row.iter().map(|millis| (*millis, held)).collect();
+        let found = readings(&reads);
+        assert_eq!((found[found.len() - 2], found[found.len() - 1]), (Open(1), Open(0)));
     }
 
     /// The gauge does not change: the first report of the job, which takes 4 s, belongs to the request before.
     #[test]
     fn request_after_a_received_job_is_not_held() {
         let (mut sections, begin) = (Sections::default(), Instant::now());
-        let reads = [(0, 0), (3_980, 0), (4_000, 1), (8_999, 1), (9_000, 1)];
-        let found = reads.map(|(millis, jobs_begun)| {
+        let mut held = (0..=9_000).step_by(100).filter(|millis| {
+            let jobs_begun = u64::from(*millis >= 4_000);
             let requests = Requests { open: Some(1), accepted: 8, jobs_begun, ..Requests::default() };
             let metrics =
                 RunnerMetrics { sections: [("a".to_owned(), requests)].into(), ..RunnerMetrics::default() };
-            sections.add(&metrics, begin + Duration::from_millis(millis))
+            sections.add(&metrics, begin + Duration::from_millis(*millis)) == Reading::Open(0)
         });
-        assert_eq!(found, [1, 1, 1, 1, 0].map(Reading::Open));
+        assert_eq!(held.next(), Some(9_000));
     }
 
     #[test]
