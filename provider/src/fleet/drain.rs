@@ -360,4 +360,4 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

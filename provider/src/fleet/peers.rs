@@ -78,7 +78,7 @@ pub(crate) struct WithPeers<'a, W> {
     pub run: &'a Run,
     /// The runner manager to drain.
     pub manager: WrapperIdentity,
-    pub peers: BTreeMap<String, Peer<W>>,
+    pub peers: &'a BTreeMap<String, Peer<W>>,
     pub min_healthy: usize,
     pub retry: Retry,
     /// Set by a successful check.
@@ -103,7 +103,7 @@ impl<W: Wrapper> WithPeers<'_, W> {
     async fn healthy(&self, deadline: Instant) -> Result<Vec<&WrapperIdentity>, TooFewPeers> {
         let (mut healthy, mut unhealthy, mut identities) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut checks = FuturesUnordered::new();
-        for (key, peer) in &self.peers {
+        for (key, peer) in self.peers {
             match peer {
                 Err(invalid) => unhealthy.push((key.clone(), PeerProblem::Invalid(invalid.to_string()))),
                 Ok((peer, _)) if *peer == self.manager => unhealthy.push((key.clone(), PeerProblem::Itself)),

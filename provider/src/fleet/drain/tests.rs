@@ -4,7 +4,7 @@ use crate::fleet::{
     test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
 };
 
-fn policy() -> DrainPolicy {
+pub(in crate::fleet) fn policy() -> DrainPolicy {
     DrainPolicy {
         mode: Mode::Graceful,
         until: Until::Exit,

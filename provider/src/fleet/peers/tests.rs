@@ -95,7 +95,7 @@ async fn guarded_by(
     let peer_check = WithPeers {
         run,
         manager: WrapperIdentity::example(name),
-        peers,
+        peers: &peers,
         min_healthy,
         retry: retry(None),
         under_way: Mutex::default(),
@@ -268,10 +268,11 @@ async fn peer_with_drain_request_is_unhealthy() {
     }));
     let wrapper = Scripted::new(move |_: ScriptInput| Ok::<_, ScriptedFault>(snapshot.clone()));
     let run = Run::default();
+    let peers = BTreeMap::from([("two".to_owned(), Ok((WrapperIdentity::example("two"), &wrapper)))]);
     let guarded = WithPeers {
         run: &run,
         manager: WrapperIdentity::example("one"),
-        peers: BTreeMap::from([("two".to_owned(), Ok((WrapperIdentity::example("two"), &wrapper)))]),
+        peers: &peers,
         min_healthy: 1,
         retry: retry(None),
         under_way: Mutex::default(),
