@@ -48,7 +48,8 @@ pub(super) struct Drain {
 /// What the health check of an apply must prove.
 #[derive(Debug)]
 struct Gate {
-    instances: BTreeSet<String>,
+    /// With their addresses.
+    instances: BTreeMap<String, String>,
     needs: Needs,
     healthy_since: BTreeMap<String, Instant>,
     proved: BTreeSet<String>,
@@ -74,7 +75,7 @@ impl Origin {
     }
 
     /// The health check begins to wait.
-    pub(super) fn check_begins(&self, instances: BTreeSet<String>, needs: Needs) {
+    pub(super) fn check_begins(&self, instances: BTreeMap<String, String>, needs: Needs) {
         self.known().gate =
             Some(Gate { instances, needs, healthy_since: BTreeMap::new(), proved: BTreeSet::new() });
     }
@@ -166,7 +167,7 @@ impl Origin {
         if is_forceful && !drain.is_forceful && !was_asked {
             world.violation(instance, "a forceful request to a runner that was not asked to drain");
         }
-        if drain.after_health && !known.gate.as_ref().is_some_and(Gate::is_proved) {
+        if drain.after_health && !known.gate.as_ref().is_some_and(|gate| gate.is_proved(world, &known.at)) {
             world.violation(instance, "its drain is requested before the new managers are proved");
         }
         if let Some((peers, wanted)) = &drain.peers
@@ -218,9 +219,6 @@ fn gone_at<'a>(drains: &'a BTreeMap<String, Drain>, world: &Inner, address: &str
 
 impl Gate {
     fn received(&mut self, instance: &str, status: &v1::Status, is_running: bool) {
-        if !self.instances.contains(instance) {
-            return;
-        }
         let health = status.health.clone().unwrap_or_default();
         let has_jobs = health.jobs_succeeded.unwrap_or_default() >= self.needs.min_jobs;
         // runner_health: "`process` [...] without a `listen_address` in the configuration. Otherwise `polling`."
@@ -235,7 +233,18 @@ impl Gate {
         }
     }
 
-    fn is_proved(&self) -> bool {
-        self.instances.is_subset(&self.proved)
+    /// docs/guides/limits.md: "if another instance gets the address of a lost one, a health check or a drain reaches that instance".
+    fn is_proved(&self, world: &mut Inner, at: &BTreeMap<String, String>) -> bool {
+        let proves_other = |instance: &str, address: &String| {
+            !world.hosts.contains_key(instance)
+                && at.get(address).is_some_and(|other| self.proved.contains(other))
+        };
+        let mut unproved = self.instances.iter().filter(|(instance, _)| !self.proved.contains(*instance));
+        let is_other = unproved.clone().count() > 0;
+        let is_proved = unproved.all(|(instance, address)| proves_other(instance, address));
+        if is_other && is_proved {
+            world.trace.count("health check: another instance has the address of a lost one");
+        }
+        is_proved
     }
 }

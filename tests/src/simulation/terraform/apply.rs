@@ -142,7 +142,7 @@ impl Terraform {
             }
             tokio::select! {
                 biased;
-                Some((number, result)) = running.next() => self.step_ends(origin, &mut walk, number, result),
+                Some((number, result)) = running.next() => self.step_ends(origin, config, &mut walk, number, result),
                 () = wait_until(cut) => {
                     drop(running);
                     self.cut(&walk, apply.interrupt);
@@ -178,8 +178,18 @@ impl Terraform {
         self.world.now().traces.terraform.push(format!("{word} {action} {address}"));
     }
 
-    fn step_ends(&mut self, origin: &Origin, walk: &mut Walk, number: usize, result: Stored) {
+    fn step_ends(
+        &mut self,
+        origin: &Origin,
+        config: &Config,
+        walk: &mut Walk,
+        number: usize,
+        result: Stored,
+    ) {
         let node = &walk.nodes[number];
+        if node.kind == Kind::Shutdown {
+            self.check_shutdown(origin, config, &result);
+        }
         if node.kind == Kind::Drain
             && let Some((since, prior)) = walk.started.get(&number)
         {

@@ -53,7 +53,8 @@ impl Terraform {
             let current = self
                 .of_kind(Kind::Instance)
                 .filter(|object| object.deposed.is_none() && config.managers.contains_key(&object.key));
-            origin.check_begins(current.filter_map(Object::instance).collect(), config.needs());
+            let managers = current.filter_map(|object| Some((object.instance()?, object.text("address")?)));
+            origin.check_begins(managers.collect(), config.needs());
         }
         let instance = |key: &str, name: &str| self.value_of(Kind::Instance, key, name);
         let drain = |key: &str, name: &str| self.value_of(Kind::Drain, key, name);

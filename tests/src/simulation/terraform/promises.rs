@@ -97,6 +97,31 @@ impl Terraform {
         }
     }
 
+    /// A step of a shutdown resource has ended. Its result says for each runner manager why it is terminated.
+    pub(super) fn check_shutdown(&mut self, origin: &Origin, config: &Config, result: &Stored) {
+        let Stored::Object { value, .. } = result else { return };
+        for (key, address) in &config.retires {
+            let state = member(member(member(value, "managers"), key), "state");
+            if *state != Dynamic::Text("assumed_terminated".to_owned()) {
+                continue;
+            }
+            let mut world = self.world.now();
+            if config.options.assumes && origin.absences(&address.address) > 0 {
+                world.trace.count("shutdown ended: no host answered (assume_terminated)");
+            } else if self.is_named(&address.instance) {
+                world.trace.count("shutdown ended: the user named its instance");
+            } else {
+                world
+                    .violation(&address.instance, "its shutdown has ended without the report of its wrapper");
+            }
+            world.excuses.insert(address.instance.clone(), "its shutdown found no host");
+        }
+    }
+
+    fn is_named(&self, id: &str) -> bool {
+        self.assumed.split(',').any(|named| named == id)
+    }
+
     /// runner_drain: "It succeeds only with evidence: the wrapper reports the exit, or you confirm that the host is gone."
     fn check_evidence(&mut self, origin: &Origin, prior: &Object, since: Instant) {
         let (Some(instance), Some(address)) = (prior.instance(), address_of(prior)) else { return };
@@ -104,7 +129,7 @@ impl Terraform {
         let mut world = self.world.now();
         let is_gone = !world.hosts.contains_key(&instance);
         let is_running = world.hosts.get(&instance).is_some_and(|host| host.runner.is_some());
-        let is_named = self.assumed.split(',').any(|named| named == instance || named == id);
+        let is_named = self.is_named(&instance) || self.is_named(&id);
         if origin.knows_exit(&instance) {
             let forgotten = world.hosts.get(&instance).and_then(|host| host.forgotten);
             if let (true, Some(why)) = (is_running, forgotten) {
