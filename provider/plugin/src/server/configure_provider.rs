@@ -15,7 +15,7 @@ impl Service {
         let service = self.clone();
         let work = async move {
             let config = Raw::from_message(request.config, "the provider's configuration")?;
-            service.0.registry.provider.item.run(&config).await
+            service.0.registry.provider.run(&config).await
         };
         let outcome = self.run("configure", "the provider", work).await;
         pb::configure_provider::Response { diagnostics: outcome.diagnostics }

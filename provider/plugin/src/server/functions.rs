@@ -11,7 +11,7 @@ use crate::{
 impl Service {
     pub(super) fn functions(&self) -> pb::get_functions::Response {
         pb::get_functions::Response {
-            functions: self.0.registry.functions.map(|name, entry| (name, entry.message.clone())),
+            functions: self.0.registry.functions.map(|name, it| (name, wire::function(&it.schema()))),
             diagnostics: Vec::new(),
         }
     }
@@ -25,7 +25,7 @@ impl Service {
         let work = async move {
             let argument = |argument| Raw::from_message(Some(argument), "an argument");
             let arguments: Vec<_> = request.arguments.into_iter().map(argument).collect::<Result<_, _>>()?;
-            Ok::<_, Problems>(function?.item.call(&arguments))
+            Ok::<_, Problems>(function?.call(&arguments))
         };
         let outcome = self.run("call", &request.name, work).await;
         let result = outcome.value.unwrap_or_else(|| {

@@ -9,15 +9,15 @@ impl Service {
     pub(super) fn provider_schema(&self) -> pb::get_provider_schema::Response {
         let registry = &self.0.registry;
         pb::get_provider_schema::Response {
-            provider: Some(registry.provider.message.clone()),
-            resource_schemas: registry.resources.map(|name, entry| (name, entry.message.clone())),
-            data_source_schemas: registry.data_sources.map(|name, entry| (name, entry.message.clone())),
+            provider: Some(wire::schema(&registry.provider.schema())),
+            resource_schemas: registry.resources.map(|name, entry| (name, wire::schema(entry.schema()))),
+            data_source_schemas: registry.data_sources.map(|name, it| (name, wire::schema(&it.schema()))),
             functions: self.functions().functions,
-            action_schemas: registry
-                .actions
-                .map(|name, entry| (name, pb::ActionSchema { schema: Some(entry.message.clone()) })),
+            action_schemas: registry.actions.map(|name, action| {
+                (name, pb::ActionSchema { schema: Some(wire::schema(&action.schema())) })
+            }),
             server_capabilities: Some(capabilities()),
-            diagnostics: wire::diagnostics(registry.bugs.clone(), Problems::default()),
+            diagnostics: wire::diagnostics(registry.bugs(), Problems::default()),
             ..Default::default()
         }
     }
@@ -31,7 +31,7 @@ impl Service {
             functions: registry.functions.map(|name, _| FunctionMetadata { name }),
             actions: registry.actions.map(|type_name, _| ActionMetadata { type_name }),
             server_capabilities: Some(capabilities()),
-            diagnostics: wire::diagnostics(registry.bugs.clone(), Problems::default()),
+            diagnostics: wire::diagnostics(registry.bugs(), Problems::default()),
             ..Default::default()
         }
     }

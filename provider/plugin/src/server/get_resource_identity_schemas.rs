@@ -8,7 +8,7 @@ impl Service {
     pub(super) fn identity_schemas(&self) -> pb::get_resource_identity_schemas::Response {
         let schemas: Vec<_> = self.0.registry.resources.map(|name, entry| {
             let identity = entry.identity.as_ref()?;
-            Some((name, identity.schema().clone()))
+            Some((name, identity.schema(entry.schema())?))
         });
         pb::get_resource_identity_schemas::Response {
             identity_schemas: schemas.into_iter().flatten().collect(),

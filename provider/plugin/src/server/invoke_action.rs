@@ -37,10 +37,10 @@ impl Service {
         let call =
             self.call(Operation::Invoke).reporting(move |line| _ = events.send(Ok(wire::progress(line))));
         let work = async move {
-            let (entry, config) = (found?, Raw::from_message(request.config, "the configuration")?);
+            let (action, config) = (found?, Raw::from_message(request.config, "the configuration")?);
             // Values that were unknown in the plan are checked here: Terraform neither validates nor plans the action again in the apply.
-            entry.item.check(&config).await?;
-            entry.item.run(&config).await
+            action.check(&config).await?;
+            action.run(&config).await
         };
         self.run_call(call, "invoke", &request.action_type, work).await.diagnostics
     }

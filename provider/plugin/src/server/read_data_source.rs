@@ -13,7 +13,7 @@ impl Service {
         let found = self.0.registry.data_sources.find(&request.type_name);
         let work = async move {
             let config = Raw::from_message(request.config, "the configuration")?;
-            found?.item.run(&config).await
+            found?.run(&config).await
         };
         let outcome = self.run("read", &request.type_name, work).await;
         pb::read_data_source::Response {

@@ -1,9 +1,11 @@
-//! The types of a provider, with their schemas as messages.
+//! The types of a provider.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::BoxFuture;
-use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
 use super::erased::{ErasedBlock, ErasedFunction, ErasedResource};
@@ -11,19 +13,19 @@ use crate::{
     contract::{Block, Function, Resource},
     problem::{Problem, Problems, texts},
     schema::Schema,
-    wire::{self, Identity},
+    wire::Identity,
 };
 
 /// A provider: its address, its configuration, its resources, data sources, functions and actions.
 pub struct Registry {
     address: &'static str,
-    pub(super) provider: BlockEntry,
+    pub(super) provider: Box<dyn ErasedBlock>,
     pub(super) resources: Types<ResourceEntry>,
-    pub(super) data_sources: Types<BlockEntry>,
-    pub(super) functions: Types<FunctionEntry>,
-    pub(super) actions: Types<BlockEntry>,
-    /// Mistakes in the types, returned with their schemas.
-    pub(super) bugs: Problems,
+    pub(super) data_sources: Types<dyn ErasedBlock>,
+    pub(super) functions: Types<dyn ErasedFunction>,
+    pub(super) actions: Types<dyn ErasedBlock>,
+    /// Types that are registered twice.
+    twice: Problems,
     pub(crate) process: Process,
 }
 
@@ -36,32 +38,20 @@ pub(crate) struct Process {
     pub(crate) at_exit: Option<Box<dyn FnOnce(Instant) -> BoxFuture<'static, ()> + Send + Sync>>,
 }
 
-/// The provider block, a data source or an action.
-pub(super) struct BlockEntry {
-    pub(super) item: Box<dyn ErasedBlock>,
-    pub(super) message: pb::Schema,
-}
-
 pub(super) struct ResourceEntry {
     pub(super) item: Box<dyn ErasedResource>,
-    pub(super) schema: Schema,
-    pub(super) message: pb::Schema,
     /// Finds the identity of an object, if the type has one.
     pub(super) identity: Option<Identity>,
-}
-
-pub(super) struct FunctionEntry {
-    pub(super) item: Box<dyn ErasedFunction>,
-    pub(super) message: pb::Function,
+    schema: OnceLock<Schema>,
 }
 
 /// All types of one kind, by name. Each is shared with its running calls.
-pub(super) struct Types<E> {
+pub(super) struct Types<E: ?Sized> {
     kind: &'static str,
     entries: BTreeMap<&'static str, Arc<E>>,
 }
 
-impl<E> Types<E> {
+impl<E: ?Sized> Types<E> {
     fn new(kind: &'static str) -> Self {
         Self { kind, entries: BTreeMap::new() }
     }
@@ -76,17 +66,17 @@ impl<E> Types<E> {
         self.entries.iter().map(|(name, entry)| make((*name).to_owned(), entry)).collect()
     }
 
-    fn add(&mut self, name: &'static str, entry: E, bugs: &mut Problems) {
-        if self.entries.insert(name, Arc::new(entry)).is_some() {
-            bugs.add(Problem::bug(format!("The type `{name}` is registered twice")));
+    fn add(&mut self, name: &'static str, entry: Arc<E>, twice: &mut Problems) {
+        if self.entries.insert(name, entry).is_some() {
+            twice.add(Problem::bug(format!("The type `{name}` is registered twice")));
         }
     }
 }
 
-impl BlockEntry {
-    fn new(block: impl Block) -> Self {
-        let item: Box<dyn ErasedBlock> = Box::new(block);
-        Self { message: wire::schema(&item.schema()), item }
+impl ResourceEntry {
+    /// Made at its first use: Terraform caches the schemas, so most processes need only some of them.
+    pub(super) fn schema(&self) -> &Schema {
+        self.schema.get_or_init(|| self.item.schema())
     }
 }
 
@@ -95,12 +85,12 @@ impl Registry {
     pub fn new(address: &'static str, provider: impl Block) -> Self {
         Self {
             address,
-            provider: BlockEntry::new(provider),
+            provider: Box::new(provider),
             resources: Types::new("resource"),
             data_sources: Types::new("data source"),
             functions: Types::new("function"),
             actions: Types::new("action"),
-            bugs: Problems::default(),
+            twice: Problems::default(),
             process: Process::default(),
         }
     }
@@ -140,40 +130,46 @@ impl Registry {
     #[must_use]
     pub fn resource(mut self, type_name: &'static str, resource: impl Resource) -> Self {
         let item: Box<dyn ErasedResource> = Box::new(resource);
-        let schema = item.schema();
-        let identity = item.identity().map(|attribute| Identity::new(&schema, attribute)).transpose();
-        let identity = identity.unwrap_or_else(|attribute| {
-            self.bugs.add(Problem::bug(format!(
-                "The identity of `{type_name}` is `{attribute}`, which is not a string in the schema"
-            )));
-            None
-        });
-        let entry = ResourceEntry { message: wire::schema(&schema), item, schema, identity };
-        self.resources.add(type_name, entry, &mut self.bugs);
+        let identity = item.identity().map(Identity::new);
+        let entry = ResourceEntry { item, identity, schema: OnceLock::new() };
+        self.resources.add(type_name, Arc::new(entry), &mut self.twice);
         self
     }
 
     /// Adds a data source under its full type name.
     #[must_use]
     pub fn data_source(mut self, type_name: &'static str, data_source: impl Block) -> Self {
-        self.data_sources.add(type_name, BlockEntry::new(data_source), &mut self.bugs);
+        self.data_sources.add(type_name, Arc::new(data_source), &mut self.twice);
         self
     }
 
     /// Adds a function: `provider::grit::NAME`.
     #[must_use]
     pub fn function(mut self, name: &'static str, function: impl Function) -> Self {
-        let item: Box<dyn ErasedFunction> = Box::new(function);
-        let entry = FunctionEntry { message: wire::function(&item.schema()), item };
-        self.functions.add(name, entry, &mut self.bugs);
+        self.functions.add(name, Arc::new(function), &mut self.twice);
         self
     }
 
     /// Adds an action under its full type name.
     #[must_use]
     pub fn action(mut self, type_name: &'static str, action: impl Block) -> Self {
-        self.actions.add(type_name, BlockEntry::new(action), &mut self.bugs);
+        self.actions.add(type_name, Arc::new(action), &mut self.twice);
         self
+    }
+
+    /// Mistakes in the types, returned with their schemas.
+    pub(super) fn bugs(&self) -> Problems {
+        let mut bugs = self.twice.clone();
+        for (type_name, entry) in &self.resources.entries {
+            if let Some(identity) = &entry.identity
+                && identity.schema(entry.schema()).is_none()
+            {
+                bugs.add(Problem::bug(format!(
+                    "The identity of `{type_name}` is not one of the strings in its schema"
+                )));
+            }
+        }
+        bugs
     }
 
     /// The full address: host, namespace and name.
@@ -184,5 +180,25 @@ impl Registry {
     /// The provider's own name, the last part of its address: `grit`.
     pub fn name(&self) -> &'static str {
         self.address.rsplit('/').next().unwrap_or(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::server::{
+        Service,
+        tests::{Thing, registry},
+    };
+
+    #[test]
+    fn mistakes_in_types_are_returned_with_their_schemas() {
+        let errors = |thing| {
+            let response = Service::new(registry().resource("sample_thing", thing)).provider_schema();
+            response.diagnostics.into_iter().map(|it| it.detail).collect::<Vec<_>>()
+        };
+        let [twice] = &errors(Thing { identity: Some("name") })[..] else { panic!("one error") };
+        assert!(twice.contains("registered twice"), "{twice}");
+        let [_, identity] = &errors(Thing { identity: Some("missing") })[..] else { panic!("two errors") };
+        assert!(identity.contains("identity of `sample_thing`"), "{identity}");
     }
 }

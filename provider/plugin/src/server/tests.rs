@@ -36,12 +36,12 @@ impl Block for Sample {
     }
 }
 
-struct Thing {
-    identity: Option<&'static str>,
+pub(super) struct Thing {
+    pub(super) identity: Option<&'static str>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct State {
+pub(super) struct State {
     #[serde(default = "null")]
     name: Value<String>,
 }

@@ -19,10 +19,10 @@ impl Service {
         let work = async move {
             let (entry, stored) = (found?, raw_state.unwrap_or_default());
             let mut state = stored_state::parse(&stored, &name)?;
-            if version != entry.schema.version {
+            if version != entry.schema().version {
                 return Err(texts::state_version(&name, version).into());
             }
-            let pruned = wire::prune_json(&mut state, &entry.schema);
+            let pruned = wire::prune_json(&mut state, entry.schema());
             entry.item.observe_stored_state(&state);
             // Unchanged if possible: parsing loses digits of long numbers.
             Ok::<_, Problems>(if pruned {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use grit_proto::tfplugin6 as pb;
 
-use super::{Service, erased::Raw, registry::BlockEntry};
+use super::{
+    Service,
+    erased::{ErasedBlock, Raw},
+};
 use crate::{problem::Problem, wire};
 
 const WHAT: &str = "the configuration";
@@ -17,7 +20,7 @@ impl Service {
         let service = self.clone();
         let work = async move {
             let config = Raw::from_message(request.config, WHAT)?;
-            service.0.registry.provider.item.check(&config).await
+            service.0.registry.provider.check(&config).await
         };
         let outcome = self.run("validate", "the provider block", work).await;
         pb::validate_provider_config::Response { diagnostics: outcome.diagnostics }
@@ -68,12 +71,12 @@ impl Service {
         &self,
         verb: &'static str,
         name: &str,
-        found: Result<Arc<BlockEntry>, Problem>,
+        found: Result<Arc<dyn ErasedBlock>, Problem>,
         config: Option<pb::DynamicValue>,
     ) -> Vec<pb::Diagnostic> {
         let work = async move {
             let config = Raw::from_message(config, WHAT)?;
-            found?.item.check(&config).await
+            found?.check(&config).await
         };
         self.run(verb, name, work).await.diagnostics
     }

@@ -11,33 +11,30 @@ use crate::schema::{AttributeType, Schema};
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     attribute: &'static str,
-    schema: pb::ResourceIdentitySchema,
 }
 
 impl Identity {
     /// The version of all identity schemas.
     pub(crate) const VERSION: i64 = 0;
 
-    /// The identity of a type with this schema; an error if `attribute` is not one of its strings.
-    pub(crate) fn new(schema: &Schema, attribute: &'static str) -> Result<Self, &'static str> {
-        let found = schema.block.attributes.get(attribute).ok_or(attribute)?;
+    pub(crate) fn new(attribute: &'static str) -> Self {
+        Self { attribute }
+    }
+
+    /// The identity's schema, for a type with this schema; `None` if the attribute is not one of its strings.
+    pub(crate) fn schema(&self, of: &Schema) -> Option<pb::ResourceIdentitySchema> {
+        let found = of.block.attributes.get(self.attribute)?;
         if !matches!(found.attr_type, AttributeType::String) {
-            return Err(attribute);
+            return None;
         }
         let identity = pb::resource_identity_schema::IdentityAttribute {
-            name: attribute.to_owned(),
+            name: self.attribute.to_owned(),
             r#type: found.attr_type.to_string().into_bytes(),
             required_for_import: true,
             optional_for_import: false,
             description: found.description.content.clone(),
         };
-        let schema =
-            pb::ResourceIdentitySchema { version: Self::VERSION, identity_attributes: vec![identity] };
-        Ok(Self { attribute, schema })
-    }
-
-    pub(crate) fn schema(&self) -> &pb::ResourceIdentitySchema {
-        &self.schema
+        Some(pb::ResourceIdentitySchema { version: Self::VERSION, identity_attributes: vec![identity] })
     }
 
     /// The identity of the object with this state. None while the attribute is null or unknown: Terraform refuses such an identity, which
@@ -78,10 +75,15 @@ mod tests {
     use serde_json::json;
 
     fn identity() -> Identity {
+        Identity::new("name")
+    }
+
+    #[test]
+    fn only_a_string_of_the_schema_is_an_identity() {
         let schema = schema_of([("name", AttributeType::String), ("count", AttributeType::Number)]);
-        assert_eq!(Identity::new(&schema, "count").unwrap_err(), "count");
-        assert_eq!(Identity::new(&schema, "missing").unwrap_err(), "missing");
-        Identity::new(&schema, "name").unwrap()
+        let identity_of = |attribute| Identity::new(attribute).schema(&schema);
+        assert_eq!(identity_of("name").unwrap().identity_attributes[0].name, "name");
+        assert_eq!((identity_of("count"), identity_of("missing")), (None, None));
     }
 
     #[test]
