@@ -1,6 +1,6 @@
 //! Parses the runner's metrics that are relevant for its health.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// The result of one read of the metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -115,31 +115,37 @@ impl RunnerMetrics {
         self.router.get_or_insert_default()
     }
 
+    /// The section that the sample is about.
+    fn section(&mut self, sample: &Sample<'_>) -> Option<&mut Requests> {
+        let label = sample.label("runner")?;
+        Some(self.sections.entry(label.into_owned()).or_default())
+    }
+
     fn add(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "gitlab_runner_jobs" => {
                 let jobs = sample.count();
                 *self.jobs.get_or_insert(0) += usize::try_from(jobs).unwrap_or(usize::MAX);
-                if let Some(section) = sample.label("runner") {
-                    self.sections.entry(section).or_default().jobs += jobs;
+                if let Some(section) = self.section(sample) {
+                    section.jobs += jobs;
                 }
             }
             "gitlab_runner_jobs_total" => {
-                let Some(section) = sample.label("runner") else { return };
-                self.sections.entry(section).or_default().jobs_begun += sample.count();
+                if let Some(section) = self.section(sample) {
+                    section.jobs_begun += sample.count();
+                }
             }
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
-                self.process_state = sample.label("state");
+                self.process_state = sample.label("state").map(Cow::into_owned);
             }
             "gitlab_runner_version_info" => {
-                self.version = sample.label("version");
-                self.revision = sample.label("revision");
+                self.version = sample.label("version").map(Cow::into_owned);
+                self.revision = sample.label("revision").map(Cow::into_owned);
             }
             "gitlab_runner_api_request_statuses_total"
                 if sample.label("endpoint").as_deref() == Some("request_job") =>
             {
-                let Some(section) = sample.label("runner") else { return };
-                let requests = self.sections.entry(section).or_default();
+                let Some(requests) = self.section(sample) else { return };
                 match sample.label("status").as_deref() {
                     Some(status) if status.starts_with('2') => requests.accepted += sample.count(),
                     Some("401" | "403") => requests.rejected += sample.count(),
@@ -149,14 +155,15 @@ impl RunnerMetrics {
             }
             "gitlab_runner_limit" => {
                 let Some(section) = sample.label("runner") else { return };
-                let name = sample.label("runner_name");
-                let before = self.configured.remove(&section).map_or(0, |before| before.sections);
-                let configured = Configured { name, limit: sample.count(), sections: before + 1 };
-                self.configured.insert(section, configured);
+                let configured = self.configured.entry(section.into_owned()).or_default();
+                configured.name = sample.label("runner_name").map(Cow::into_owned);
+                configured.limit = sample.count();
+                configured.sections += 1;
             }
             "gitlab_runner_request_concurrency" => {
-                let Some(section) = sample.label("runner") else { return };
-                *self.sections.entry(section).or_default().open.get_or_insert(0) += sample.count();
+                if let Some(section) = self.section(sample) {
+                    *section.open.get_or_insert(0) += sample.count();
+                }
             }
             "gitlab_runner_job_duration_seconds_count" => self.jobs_ended += sample.count(),
             "gitlab_runner_failed_jobs_total" => {
@@ -179,12 +186,12 @@ impl RunnerMetrics {
             }
             "gitlab_runner_job_router_fallbacks_total" => self.router().fallbacks += sample.count(),
             "gitlab_runner_worker_health_check_failures_total" => {
-                let Some(section) = sample.label("runner") else { return };
-                self.sections.entry(section).or_default().health_failures += sample.count();
+                if let Some(section) = self.section(sample) {
+                    section.health_failures += sample.count();
+                }
             }
             "gitlab_runner_worker_processing_failures_total" => {
-                let Some(section) = sample.label("runner") else { return };
-                let requests = self.sections.entry(section).or_default();
+                let Some(requests) = self.section(sample) else { return };
                 match sample.label("failure_type").as_deref() {
                     Some("no_free_executor") => requests.without_machine += sample.count(),
                     Some("other") => requests.executor_failures += sample.count(),
@@ -230,11 +237,12 @@ impl<'a> Sample<'a> {
         self.value as u64
     }
 
-    fn label(&self, wanted: &str) -> Option<String> {
+    fn label(&self, wanted: &str) -> Option<Cow<'a, str>> {
         let mut rest = self.labels;
         loop {
-            let (name, tail) = rest.split_once("=\"")?;
-            let (value, tail) = quoted(tail)?;
+            let end = rest.bytes().position(|byte| byte == b'=')?;
+            let (name, tail) = (&rest[..end], &rest[end + 1..]);
+            let (value, tail) = quoted(tail.strip_prefix('"')?)?;
             if name.trim_start_matches([',', ' ']) == wanted {
                 return Some(value);
             }
@@ -244,12 +252,16 @@ impl<'a> Sample<'a> {
 }
 
 /// The text up to the closing quote, unescaped, and the rest after the quote.
-fn quoted(text: &str) -> Option<(String, &str)> {
+fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let end = text.bytes().position(|byte| matches!(byte, b'"' | b'\\'))?;
+    if text.as_bytes()[end] == b'"' {
+        return Some((text[..end].into(), &text[end + 1..]));
+    }
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            '"' => return Some((value, &text[at + 1..])),
+            '"' => return Some((value.into(), &text[at + 1..])),
             '\\' => match chars.next()?.1 {
                 'n' => value.push('\n'),
                 other => value.push(other),
