@@ -2,15 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::super::{
-    scenario::Scenario,
-    world::{Happening, World},
+use super::{
+    super::{
+        scenario::Scenario,
+        world::{Happening, World},
+    },
+    Host,
 };
 
 /// The time after all faults in which every drain must end: the longest job, cleanup and wait for a gap.
 const END: Duration = Duration::from_secs(900);
+/// What the faults have left happens within this time, for example restarts, callbacks and late requests.
+const SETTLES: Duration = Duration::from_secs(150);
 
 pub(in crate::simulation) async fn run(world: &Arc<World>, scenario: &Scenario) {
     world.now().create_host("alone", "one host", "10.0.0.1");
@@ -26,8 +31,19 @@ pub(in crate::simulation) async fn run(world: &Arc<World>, scenario: &Scenario) 
         now.end_faults();
         now.repair_host("alone");
     }
-    sleep(END).await;
+    settle(world).await;
     // What was stopped starts again.
     world.now().repair_host("alone");
-    sleep(END).await;
+    settle(world).await;
+}
+
+/// Waits for the end of every drain. A runner that is not leaving would only take jobs for the rest of the time.
+async fn settle(world: &World) {
+    let end = Instant::now() + END;
+    loop {
+        sleep(SETTLES).await;
+        if Instant::now() >= end || !world.now().hosts.values().any(Host::is_leaving) {
+            return;
+        }
+    }
 }
