@@ -17,13 +17,24 @@ pub struct RunnerConfig(Arc<runner::RunnerConfig>);
 
 /// The wait for a gap between job requests: its decision, without the reads.
 #[derive(Debug)]
-pub struct Gap(runner::Gap);
+pub struct Gap {
+    gap: runner::Gap,
+    page: Page,
+}
 
 /// What the probes of one wrapper have found.
 #[derive(Debug, Default)]
 pub struct Probes {
     evidence: Evidence,
     health: Health,
+    page: Page,
+}
+
+/// The page of metrics of the last read. It is often that of the next one, too.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+    metrics: RunnerMetrics,
 }
 
 impl RunnerConfig {
@@ -41,13 +52,14 @@ impl RunnerConfig {
 
 impl Gap {
     pub fn new(config: &RunnerConfig) -> Self {
-        Self(runner::Gap::new(Some(&config.0), Instant::now()))
+        let gap = runner::Gap::new(Some(&config.0), Instant::now());
+        Self { gap, page: Page::default() }
     }
 
     /// A read of the runner's metrics has ended, or has failed. Returns the open job requests to report, if any; inside, `None` is unknown.
     pub fn add(&mut self, page: Option<&str>) -> Option<Option<u32>> {
-        let metrics = page.map(metrics);
-        self.0.add(metrics.as_ref(), Instant::now()).map(runner::Report::number)
+        let metrics = page.map(|page| self.page.read(page));
+        self.gap.add(metrics, Instant::now()).map(runner::Report::number)
     }
 }
 
@@ -65,7 +77,7 @@ impl Probes {
         self.evidence.has_server = has_server;
         match page {
             Some(page) => {
-                self.evidence.metrics = metrics(page);
+                self.evidence.metrics.clone_from(self.page.read(page));
                 self.evidence.ready = Some((true, "OK".to_owned()));
             }
             None => self.evidence.fault = has_server.then(|| "no response".to_owned()),
@@ -90,10 +102,15 @@ impl Probes {
     }
 }
 
-fn metrics(page: &str) -> RunnerMetrics {
-    let mut metrics = RunnerMetrics::default();
-    page.lines().for_each(|line| metrics.add_line(line));
-    metrics
+impl Page {
+    fn read(&mut self, text: &str) -> &RunnerMetrics {
+        if self.text != text {
+            let mut metrics = RunnerMetrics::default();
+            text.lines().for_each(|line| metrics.add_line(line));
+            *self = Self { text: text.to_owned(), metrics };
+        }
+        &self.metrics
+    }
 }
 
 /// The stop that a request describes.

@@ -268,7 +268,7 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return v1::Status::default() };
         let Some(wrapper) = &host.wrapper else { return v1::Status::default() };
         let mut status = wrapper.eyes.probes.status(&wrapper.supervision);
-        status.boot_id = host.boot().to_string();
+        status.boot_id = host.boot_text();
         status
     }
 
@@ -377,8 +377,11 @@ impl Host {
     }
 
     fn boot(&self) -> BootId {
-        let text = format!("00000000-0000-4000-8000-{:012x}", self.boots);
-        BootId::try_from(text).expect("a UUID")
+        BootId::try_from(self.boot_text()).expect("a UUID")
+    }
+
+    fn boot_text(&self) -> String {
+        format!("00000000-0000-4000-8000-{:012x}", self.boots)
     }
 }
 

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::schema::{Dynamic, Number};
 use grit_proto::tfplugin6 as pb;
-use serde_json::Value as Json;
 
 const MANAGER: &str = "username ssh_key_pem instance_id host_key";
 const DRAIN: &str =
@@ -131,5 +130,5 @@ pub(super) fn decoded(message: Option<&pb::DynamicValue>) -> Dynamic {
 
 /// A value of the state, as the state file has it.
 pub(super) fn json(value: &Dynamic) -> Vec<u8> {
-    serde_json::to_value(value).unwrap_or(Json::Null).to_string().into_bytes()
+    serde_json::to_vec(value).expect("a value without unknown parts")
 }
