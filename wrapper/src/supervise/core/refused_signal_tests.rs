@@ -63,6 +63,24 @@ fn runner_that_aborts_its_jobs_gets_no_sigterm() {
     }
 }
 
+/// SIGQUIT would end it immediately, without its cleanup.
+#[test]
+fn runner_that_aborts_its_jobs_gets_no_sigquit() {
+    let now = Moment::now();
+    let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
+    let child = child(now);
+    for (aborts_jobs, effects) in [(false, vec![Effect::Signal(Signal::Drain)]), (true, vec![])] {
+        let observed = Observation { aborts_jobs, ..Observation::default() };
+        let phase = Phase::Holding { until: now, quit_sent_at: None };
+        let state = State::Stopping { child, stop: graceful(), phase };
+        let holding = Supervision { state, ..Supervision::default() };
+        let seen = holding.with(Event::Observed(child, observed), now, &policy).next;
+        let step = seen.with(Event::Tick, now, &policy);
+        assert_eq!(step.effects, effects, "{aborts_jobs}");
+        assert!(matches!(step.next.state, State::Stopping { phase: Phase::Draining { .. }, .. }));
+    }
+}
+
 /// The earlier wrapper has sent SIGTERM at the deadline, and could not write the state file, because the disk was full.
 #[test]
 fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {

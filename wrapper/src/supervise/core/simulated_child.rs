@@ -30,8 +30,8 @@ impl Child {
         assert!(!taken(Signal::Terminate), "{signal} after SIGTERM");
         assert!(signal == Signal::Reload || !taken(signal), "{signal} twice");
         assert!(
-            signal != Signal::Terminate || !self.aborts,
-            "SIGTERM to a child that another process has sent it to"
+            !matches!(signal, Signal::Terminate | Signal::Drain) || !self.aborts,
+            "{signal} to a child that aborts its jobs"
         );
         if signal == Signal::Terminate {
             // Files have milliseconds.

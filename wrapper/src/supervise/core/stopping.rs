@@ -194,8 +194,11 @@ impl Supervision {
         }
     }
 
+    /// A child that aborts its jobs would exit immediately, without its cleanup: it gets no SIGQUIT.
     fn quit(&mut self, child: ChildInfo, stop: Stop, earlier: Option<Moment>, cx: &mut Context<'_>) {
-        cx.add(Effect::Signal(Signal::Drain));
+        if !stop.aborts_jobs {
+            cx.add(Effect::Signal(Signal::Drain));
+        }
         let phase = Phase::Draining { since: cx.now, repeated: earlier.is_some(), refused: None };
         self.state = State::Stopping { child, stop, phase };
     }
