@@ -10,7 +10,7 @@ use super::{
     runner_config::{ConfigError, RunnerConfig},
     runner_metrics::RunnerMetrics,
 };
-use crate::supervise::{ChildInfo, Moment, Observation, State, Supervision};
+use crate::supervise::{ChildInfo, Moment, Observation, Phase, State, Supervision};
 
 /// The runner's process state after SIGTERM or SIGINT.
 const FORCEFUL_SHUTDOWN: &str = "forceful-shutdown";
@@ -59,7 +59,7 @@ pub(crate) struct Evidence {
     pub(crate) succeeded: u64,
     /// Interrupted jobs before the drain, or at the first probe that could read them.
     pub(crate) interrupted: Option<u64>,
-    /// During a drain the runner began to abort its jobs.
+    /// The runner has begun to abort its jobs, and this wrapper has not sent SIGTERM.
     pub(crate) aborts_jobs: bool,
     /// The runner's limit for its cleanup after SIGTERM, from the last readable configuration.
     pub(crate) shutdown_timeout: Option<Duration>,
@@ -151,7 +151,8 @@ impl Evidence {
         self.succeeded = self.succeeded.max(self.metrics.jobs_succeeded());
     }
 
-    /// Notes that another process made a drain forceful, by SIGTERM or SIGINT to the runner.
+    /// Notes that the runner aborts its jobs, although this wrapper has not sent SIGTERM: another process has sent SIGTERM or SIGINT, or an earlier
+    /// wrapper that could not write the state file.
     fn note_abort(&mut self, state: &State) {
         let metrics = &self.metrics;
         // A failed read of the metrics does not reset the counter.
@@ -160,18 +161,18 @@ impl Evidence {
         }
         let interrupted = metrics.jobs_interrupted;
         let before = *self.interrupted.get_or_insert(interrupted);
+        let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
         match state {
-            // The wrapper itself stops the runner forcefully.
-            State::Stopping { phase, .. } if phase.is_forceful() => {}
-            State::Stopping { .. } => {
-                let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
-                self.aborts_jobs |= is_forceful || interrupted > before;
+            // The wrapper itself has sent SIGTERM.
+            State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed { .. }, .. } => {}
+            State::Stopping { .. } => self.aborts_jobs |= is_forceful || interrupted > before,
+            State::Running { .. } => {
+                self.aborts_jobs |= is_forceful;
+                self.interrupted = Some(interrupted);
             }
-            State::Idle
-            | State::Starting { .. }
-            | State::Running { .. }
-            | State::Backoff { .. }
-            | State::Exited { .. } => self.interrupted = Some(interrupted),
+            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
+                self.interrupted = Some(interrupted);
+            }
         }
     }
 
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
     use crate::{
         runner::{runner_config::Section, runner_metrics::Requests},
-        supervise::{Mode, Phase, Stop},
+        supervise::{Mode, Stop},
     };
 
     #[test]
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn abort_is_noted_only_in_a_drain() {
+    fn abort_is_noted_unless_this_wrapper_has_sent_sigterm() {
         let child = ChildInfo::example(1);
         let running = State::Running { child, reload: None };
         let stopping = |mode, phase| State::Stopping { child, stop: Stop::new("d", mode), phase };
@@ -254,6 +255,10 @@ mod tests {
         let unread = RunnerMetrics::default();
         assert!(!aborts(&[(&running, graceful(1)), (&draining, unread), (&draining, graceful(1))]));
         assert!(!aborts(&[(&draining, graceful(0)), (&terminating, forceful(1))]), "a forceful stop");
+        // An earlier wrapper has sent SIGTERM, and could not write the state file.
+        let spacing = stopping(Mode::Forceful, Phase::Spacing { until: child.started });
+        assert!(aborts(&[(&spacing, forceful(0))]));
+        assert!(aborts(&[(&running, forceful(0))]));
     }
 
     #[test]
