@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{
     daemon,
     runner::{self, Evidence, Health, RunnerMetrics},
-    supervise::{Stop, Supervision},
+    supervise::{ChildInfo, Observation, Stop, Supervision},
 };
 
 /// The configuration of a runner, as the wrapper reads it.
@@ -64,6 +64,17 @@ impl Gap {
 }
 
 impl Probes {
+    /// Before the first probe, and before the wrapper serves clients, as `Prober::read_config`.
+    pub fn read_config(&mut self, config: &RunnerConfig) {
+        self.health.evidence.config = Some(Ok(Arc::clone(&config.0)));
+    }
+
+    /// What the last probe has shown of its child, for the supervisor.
+    pub fn observation(&self) -> Option<(ChildInfo, Observation)> {
+        let evidence = &self.health.evidence;
+        Some((evidence.child?, evidence.observation()))
+    }
+
     /// A probe, which reads this page of the runner's metrics. Without it, its HTTP server does not respond.
     pub fn probe(&mut self, supervision: &Supervision, config: &RunnerConfig, page: Option<&str>) {
         let config = Ok(Arc::clone(&config.0));

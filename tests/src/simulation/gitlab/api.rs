@@ -1,6 +1,10 @@
 //! GitLab's REST API, as far as the provider uses it: `lab::queue::api`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::{
     FutureExt as _,
@@ -9,9 +13,12 @@ use futures::{
 use grit_provider::testing::simulation::{Answer, GitlabError, SimulatedGitlab};
 use hyper::{Method, StatusCode, header::HeaderValue};
 use serde_json::{Value as Json, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::{Fate, Fault, TOKEN, URL};
+use super::{
+    Fate, Fault, TOKEN, URL,
+    answers::{Answers, Question},
+};
 use crate::simulation::{
     runner::runner_id,
     scenario::Receipt,
@@ -20,8 +27,54 @@ use crate::simulation::{
 
 const PROJECT: u64 = 7;
 
-/// The API, as the provider reaches it.
-pub(in crate::simulation) struct Api(pub(in crate::simulation) Arc<World>);
+/// The API, as one process of the provider reaches it.
+pub(in crate::simulation) struct Api {
+    world: Arc<World>,
+    answers: Mutex<Answers>,
+}
+
+impl Api {
+    pub(in crate::simulation) fn new(world: Arc<World>) -> Self {
+        Self { world, answers: Mutex::default() }
+    }
+
+    pub(in crate::simulation) fn answers(&self) -> Answers {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn received(&self, question: Option<Question>, answer: &Result<Answer, GitlabError>) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        match (answer, question) {
+            (Ok(answer), question) if answer.status.is_success() => {
+                if let Some(question) = question {
+                    answers.page(question, answer);
+                }
+            }
+            _ => answers.fails(),
+        }
+    }
+}
+
+/// A longer way is a fault of GitLab.
+const SLOW: Duration = Duration::from_millis(400);
+
+impl super::Gitlab {
+    /// The question for the running jobs of a manager.
+    fn question(&self, url: &str) -> Option<Question> {
+        let (path, query) = url.split_once('?')?;
+        let (_, runner) = path.strip_suffix("/jobs")?.rsplit_once("/runners/")?;
+        let section = (0..self.settings.sections).find(|it| runner_id(*it).to_string() == runner)?;
+        let value =
+            |name| query.split('&').filter_map(|part| part.split_once('=')).find(|(key, _)| *key == name);
+        Some(Question {
+            instance: value("system_id")?.1.strip_prefix("s_")?.to_owned(),
+            section,
+            is_last_section: section + 1 == self.settings.sections,
+            page: value("page")?.1.parse().ok()?,
+            asked: Instant::now(),
+        })
+    }
+}
 
 impl SimulatedGitlab for Api {
     fn call(
@@ -31,12 +84,19 @@ impl SimulatedGitlab for Api {
         token: HeaderValue,
     ) -> BoxFuture<'_, Result<Answer, GitlabError>> {
         async move {
-            let way = self.0.now().api_way();
+            let way = self.world.now().api_way();
             sleep(way).await;
-            let answer = self.0.now().api(&method, &url, &token);
+            let (question, answer) = {
+                let mut now = self.world.now();
+                (now.gitlab.question(&url), now.api(&method, &url, &token))
+            };
+            if answer.is_none() || way > SLOW {
+                self.answers.lock().unwrap_or_else(PoisonError::into_inner).fails();
+            }
             match answer {
                 Some(answer) => {
                     sleep(way).await;
+                    self.received(question, &answer);
                     answer
                 }
                 None => pending().await,
@@ -108,7 +168,7 @@ impl Inner {
         };
         let is_old = self.gitlab.settings.is_old_gitlab;
         if let Some(instance) = query.get("system_id").and_then(|id| id.strip_prefix("s_")) {
-            self.gitlab.asked.insert((instance.to_owned(), section), tokio::time::Instant::now());
+            self.gitlab.asked.insert((instance.to_owned(), section), Instant::now());
         }
         let system_id = query.get("system_id").filter(|_| !is_old);
         let is_wanted = |owner: &super::Sender| {
@@ -148,7 +208,7 @@ impl Inner {
         let has_log = job.has_log();
         let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
         job.fate = Fate::Cancelled;
-        job.unlisted = Some(tokio::time::Instant::now());
+        job.unlisted = Some(Instant::now());
         self.trace.count("lost job cancelled");
         self.log("gitlab", format!("job {id} is cancelled"));
         let is_started_again = self.excuses.contains_key(&owner)

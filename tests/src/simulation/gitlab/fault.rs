@@ -51,9 +51,6 @@ impl Gitlab {
     }
 
     pub(in crate::simulation) fn end_fault(&mut self) {
-        if self.fault().is_some() {
-            self.faulty_until = Instant::now();
-        }
         self.fault = None;
     }
 }
@@ -62,8 +59,6 @@ impl Inner {
     pub(in crate::simulation) fn gitlab_fails(&mut self, fault: Fault, lasts: Duration) {
         self.log("gitlab", format!("{fault:?} for {lasts:?}"));
         self.trace.count(format!("gitlab {fault:?}"));
-        let end = Instant::now() + lasts;
-        self.gitlab.fault = Some((fault, end));
-        self.gitlab.faulty_until = self.gitlab.faulty_until.max(end);
+        self.gitlab.fault = Some((fault, Instant::now() + lasts));
     }
 }

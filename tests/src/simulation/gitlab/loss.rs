@@ -97,6 +97,5 @@ pub(in crate::simulation) const LOSSES: &str =
 
 /// Reasons of a SIGQUIT without a wait for a gap.
 pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
-pub(in crate::simulation) const REPEATED: &str = "SIGQUIT was refused, and is repeated without a gap";
 pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
-const WITHOUT_WAIT: [&str; 3] = [NO_GAP, REPEATED, DISTURBED];
+const WITHOUT_WAIT: [&str; 2] = [NO_GAP, DISTURBED];

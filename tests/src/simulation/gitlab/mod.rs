@@ -4,6 +4,7 @@
 //! With long polling, a request that has the newest `last_update` is held until a job arrives or the time is over, and gets no job
 //! (Workhorse, internal/builds/register.go).
 
+mod answers;
 mod api;
 mod fault;
 mod loss;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 pub(super) use self::{
     api::{Api, system_id_of},
     fault::Fault,
-    loss::{DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE, REPEATED},
+    loss::{DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE},
     receipt::Ended,
 };
 use super::{
@@ -113,8 +114,6 @@ pub(super) struct Gitlab {
     /// Jobs that still arrive.
     to_come: u32,
     fault: Option<(Fault, Instant)>,
-    /// When the last fault of any kind ended.
-    faulty_until: Instant,
     /// The runner processes of which a drain has lost a job.
     losers: BTreeSet<u32>,
     /// When GitLab has last listed the jobs of an instance and a section.
@@ -134,7 +133,6 @@ impl Gitlab {
             generation: 1,
             to_come: settings.jobs,
             fault: None,
-            faulty_until: Instant::now(),
             losers: BTreeSet::new(),
             asked: BTreeMap::new(),
             receipts: BTreeMap::new(),

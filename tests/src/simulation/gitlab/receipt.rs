@@ -5,11 +5,11 @@ use std::time::Duration;
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
-use super::{Fate, JOB_TIMEOUT, URL};
+use super::{Fate, JOB_TIMEOUT, URL, answers::Answers};
 use crate::simulation::{scenario::Receipt, world::Inner};
 
-/// A fault of GitLab can explain that there is no receipt for this time after its end: the provider asks for a minute, with long pauses.
-const EXPLAINS: Duration = Duration::from_secs(30);
+/// The provider asks for so long: `fleet::receipt::LIMIT`.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The warnings of a drain that has succeeded.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +41,8 @@ impl Ended {
                 _ => {}
             }
         }
+        ended.named.sort_unstable();
+        ended.named.dedup();
         ended
     }
 }
@@ -55,51 +57,47 @@ fn jobs(text: &str) -> impl Iterator<Item = u64> {
 
 impl Inner {
     /// A drain of this instance has succeeded with these warnings.
-    pub(in crate::simulation) fn drain_reported(&mut self, instance: &str, ended: Ended) {
+    pub(in crate::simulation) fn drain_reported(&mut self, instance: &str, ended: Ended, answers: &Answers) {
         if self.gitlab.settings.receipt == Receipt::None || ended.is_kept {
             return;
         }
         for id in &ended.named {
-            self.check_named(instance, *id);
+            self.check_named(instance, *id, answers);
         }
         if ended.is_assumed {
             self.trace.count("receipt: not asked, the host is assumed to be terminated");
         } else if ended.missing.is_empty() {
             self.trace.count(if ended.named.is_empty() { "receipt: empty" } else { "receipt: names jobs" });
-            self.check_complete(instance, &ended.named);
+            self.check_complete(instance, &ended.named, answers);
         } else {
             self.trace.count("receipt: missing");
-            self.check_missing(instance, &ended);
+            self.check_missing(instance, &ended, answers);
         }
         self.gitlab.receipts.insert(instance.to_owned(), ended);
     }
 
     /// A named job belongs to this manager, and is lost.
-    fn check_named(&mut self, instance: &str, id: u64) {
+    fn check_named(&mut self, instance: &str, id: u64, answers: &Answers) {
         let receipt = self.gitlab.settings.receipt;
-        let is_faulty = self.was_faulty();
+        let is_of_address = self.is_of_address(instance, answers);
         let Some(job) = self.gitlab.jobs.get_mut(&id) else {
             return self.violation(instance, format!("a warning names job {id}, which does not exist"));
         };
         job.is_named = true;
-        // The provider may have asked, and then waited for an answer to the next question.
-        let is_listed = job.unlisted.is_none_or(|end| Instant::now() < end + EXPLAINS);
         let (fate, has_log) = (job.fate, job.has_log());
         let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
         self.log(instance, format!("a warning names job {id}: {fate:?}"));
-        if !is_its && !self.hosts.contains_key(instance) {
-            // runner_drain, "Limits": another instance has the address of a lost one.
+        if !is_its && is_of_address {
             self.trace
                 .count("limit: a warning names a job of the instance that has the address of a lost one");
         } else if !is_its {
             self.violation(instance, format!("a warning names job {id} of another manager"));
         }
         match fate {
-            Fate::Done if is_listed => {
-                self.trace.count("job named whose last report was late");
-            }
-            Fate::Done => self.violation(instance, format!("a warning names job {id}, which is done")),
-            Fate::Lost(_) | Fate::Cancelled if receipt == Receipt::Retry && !has_log && !is_faulty => {
+            Fate::Done => self.trace.count("job named whose last report was late"),
+            Fate::Lost(_) | Fate::Cancelled
+                if receipt == Receipt::Retry && !has_log && !answers.has_failed_since(of_receipt()) =>
+            {
                 self.violation(instance, format!("lost job {id} is not queued again"));
             }
             Fate::Lost(_) => self.trace.count("lost job named"),
@@ -109,21 +107,24 @@ impl Inner {
         }
     }
 
-    /// Each job that GitLab has listed at the last question is named.
-    fn check_complete(&mut self, instance: &str, named: &[u64]) {
-        // A host that has lost its disk after the drain has started another runner.
-        if self.hosts.get(instance).is_none_or(super::super::host::Host::has_another_runner) {
-            return self.trace.count("receipt: another runner was started after the drain");
+    /// drain-start: "Jobs that GitLab still lists are lost", and "a warning names each job".
+    fn check_complete(&mut self, instance: &str, named: &[u64], answers: &Answers) {
+        if self.is_of_address(instance, answers) {
+            return self
+                .trace
+                .count("limit: the receipt is of the instance that has the address of a lost one");
         }
-        let asked = &self.gitlab.asked;
-        let sections = 0..self.gitlab.settings.sections;
-        if !sections.into_iter().all(|section| asked.contains_key(&(instance.to_owned(), section))) {
-            return self.violation(instance, "a receipt without a question to GitLab");
+        let Some(list) = answers.list(instance) else {
+            return self.violation(instance, "a receipt without a list of GitLab");
+        };
+        if !named.iter().eq(&list.jobs) {
+            let what = format!("GitLab has listed the jobs {:?}, and the receipt names {named:?}", list.jobs);
+            self.violation(instance, what);
         }
+        // A job that is listed now was listed in all the time since then.
         let missing = self.gitlab.jobs.iter().filter(|(id, job)| {
-            let Some(owner) = job.owner.as_ref().filter(|owner| owner.host == instance) else { return false };
-            let asked = asked.get(&(owner.host.clone(), owner.section));
-            job.is_listed() && Some(&job.since) <= asked && !named.contains(id)
+            let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
+            is_its && job.is_listed() && job.since <= list.begin && !list.jobs.contains(id)
         });
         let missing: Vec<_> = missing.map(|(id, job)| (*id, job.fate)).collect();
         for (id, fate) in missing {
@@ -131,20 +132,22 @@ impl Inner {
         }
     }
 
-    fn check_missing(&mut self, instance: &str, ended: &Ended) {
-        let settings = &self.gitlab.settings;
-        let is_explained =
-            self.was_faulty() || !settings.has_runner_ids || settings.is_old_gitlab || ended.is_interrupted;
-        // A wrapper that has just started has not read the configuration of its runner.
-        if ended.missing.iter().any(|why| why.contains("does not report where its runner is registered")) {
-            self.trace.count("receipt: missing, the wrapper has just started");
-        } else if !is_explained {
-            self.violation(instance, format!("no receipt without a fault of GitLab: {:?}", ended.missing));
-        }
+    /// runner_drain, "Limits": another instance has the address of a lost one, whose wrapper has reported the end of the drain.
+    fn is_of_address(&self, instance: &str, answers: &Answers) -> bool {
+        answers.list(instance).is_none() && !self.hosts.contains_key(instance)
     }
 
-    fn was_faulty(&self) -> bool {
-        Instant::now() < self.gitlab.faulty_until + EXPLAINS
+    fn check_missing(&mut self, instance: &str, ended: &Ended, answers: &Answers) {
+        let settings = &self.gitlab.settings;
+        let is_explained = answers.has_failed_since(of_receipt())
+            || !settings.has_runner_ids
+            || settings.is_old_gitlab
+            || ended.is_interrupted;
+        let is_unregistered =
+            ended.missing.iter().any(|why| why.contains("does not report where its runner is registered"));
+        if !is_explained || is_unregistered {
+            self.violation(instance, format!("no receipt without a fault of GitLab: {:?}", ended.missing));
+        }
     }
 
     /// What must hold for the jobs at the end of a run.
@@ -176,4 +179,9 @@ impl Inner {
             }
         }
     }
+}
+
+/// The earliest begin of a receipt that has ended now.
+fn of_receipt() -> Instant {
+    Instant::now().checked_sub(2 * LIMIT).unwrap_or_else(Instant::now)
 }

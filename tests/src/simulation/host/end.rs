@@ -31,7 +31,7 @@ impl Inner {
                 (runner.pid, runner.hangs && runner.mode == Mode::Finishing && runner.jobs.is_empty());
             runner.hangs = false;
             if ends {
-                runner.mode = Mode::Aborting;
+                runner.mode = Mode::Exiting;
                 self.later(instance, Duration::from_millis(1), Happening::CleanupEnds { pid });
             }
         }

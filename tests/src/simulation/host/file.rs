@@ -2,6 +2,9 @@
 
 use grit_wrapper::supervise::Supervision;
 
+/// Why the file lacks what the wrapper has saved.
+pub(super) const REMOVED: &str = "the state file was removed";
+
 /// The content of the state file.
 #[derive(Clone, Debug, Default)]
 pub(super) enum File {
@@ -19,6 +22,10 @@ pub(super) enum File {
 }
 
 impl File {
+    pub(super) fn exists(&self) -> bool {
+        !matches!(self, Self::Missing)
+    }
+
     /// What `Saved::parse` makes of it, and the process that wrote it. Moments lose their fractions of milliseconds.
     pub(super) fn read(&self) -> Option<(Supervision, u32)> {
         match self {

@@ -69,7 +69,7 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.is_off = true;
         host.kill_in = None;
-        host.wrapper = None;
+        host.wrapper_is_gone();
         host.zombie = None;
         host.leftovers = false;
         host.end_changes();
@@ -81,6 +81,7 @@ impl Inner {
         }
         if let Some(host) = self.hosts.get_mut(instance) {
             host.runner = None;
+            host.is_drained = true;
             host.facts = None;
             host.strays.clear();
         }

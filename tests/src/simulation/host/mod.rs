@@ -55,9 +55,6 @@ pub(super) enum Happens {
         process: u32,
         until: Instant,
     },
-    Probed {
-        wrapper: u32,
-    },
     LogRead {
         wrapper: u32,
     },
@@ -78,7 +75,6 @@ pub(super) enum Happens {
     },
     /// The deadline of a stop was over some time ago.
     DeadlineIsOver {
-        wrapper: u32,
         pid: u32,
     },
 }
@@ -99,8 +95,6 @@ pub(super) struct Host {
     older_file: File,
     /// Why the file may lack what the wrapper has saved.
     file_lost: Option<&'static str>,
-    /// Why a wrapper may start a second runner where there is no cgroup.
-    second_allowed: Option<&'static str>,
     disk_works: bool,
     pub(super) runner: Option<Runner>,
     facts: Option<Facts>,
@@ -134,8 +128,12 @@ pub(super) struct Host {
     pub(super) promise: Promise,
     /// The promise that the state file has.
     saved_promise: Promise,
+    /// When a wrapper has started, or its task has been free again.
+    free_since: Option<Instant>,
     /// The last request was answered.
     is_answered: bool,
+    /// Since the last drain of a client was accepted, there was a moment without a runner: its exit is evidence.
+    pub(super) is_drained: bool,
     /// Why a drain that was complete may not hold any more.
     pub(super) forgotten: Option<&'static str>,
 }
@@ -183,7 +181,6 @@ impl Inner {
             file: File::Missing,
             older_file: File::Missing,
             file_lost: None,
-            second_allowed: None,
             disk_works: true,
             runner: None,
             facts: None,
@@ -207,7 +204,9 @@ impl Inner {
             loads: random.millis(50, 2_900),
             promise: Promise::default(),
             saved_promise: Promise::default(),
+            free_since: None,
             is_answered: false,
+            is_drained: false,
             forgotten: None,
         };
         self.hosts.insert(instance.to_owned(), host);
@@ -223,7 +222,7 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return };
         let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
         let running = own.map(|runner| (runner.pid, runner.jobs.len()));
-        let forgotten = host.forgotten;
+        let forgotten = host.why_started();
         let strays: Vec<_> = host.strays.iter().map(|stray| stray.pid).collect();
         for stray in strays {
             self.trace.count("second runner destroyed with its host");
@@ -298,7 +297,6 @@ impl Inner {
                     self.wrapper_finds(instance, process, until);
                 }
             }
-            Happens::Probed { wrapper } => self.probed(instance, wrapper),
             Happens::LogRead { wrapper } => self.of_wrapper(instance, wrapper, Event::LogRead([].into())),
             Happens::Called { wrapper, callback } => {
                 self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
@@ -307,7 +305,7 @@ impl Inner {
             Happens::Upgrades { wrapper } => self.upgrades(instance, wrapper),
             Happens::BrokenFileRemoved => self.broken_file_removed(instance),
             Happens::Boots => self.boots(instance),
-            Happens::DeadlineIsOver { wrapper, pid } => self.check_deadline(instance, wrapper, pid),
+            Happens::DeadlineIsOver { pid } => self.check_deadline(instance, pid),
             Happens::ShutdownEnds { is_limit } => self.shutdown_ends(instance, is_limit),
         }
     }
@@ -351,6 +349,15 @@ impl Inner {
 }
 
 impl Host {
+    /// The wrapper ends, perhaps with a state that it could not save.
+    fn wrapper_is_gone(&mut self) -> Option<Wrapper> {
+        let wrapper = self.wrapper.take()?;
+        if wrapper.supervision.save_error.is_some() {
+            self.file_lost.get_or_insert("the state file could not be written");
+        }
+        Some(wrapper)
+    }
+
     fn end_changes(&mut self) {
         self.changes.end();
         self.queue.end();
@@ -361,9 +368,9 @@ impl Host {
         self.promise.accepted && self.runner.is_some() || self.promise.leaving && self.wrapper.is_some()
     }
 
-    /// After a drain: the host has lost its disk or its record, or somebody has started the runner again.
-    pub(super) fn has_another_runner(&self) -> bool {
-        self.forgotten.is_some() || self.runner.is_some() || !self.strays.is_empty()
+    /// Why a runner runs after a drain that was complete.
+    pub(super) fn why_started(&self) -> Option<&'static str> {
+        self.forgotten.filter(|_| self.is_drained)
     }
 
     /// Whether a process on it has this job.

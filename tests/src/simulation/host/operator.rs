@@ -12,7 +12,7 @@ use super::{
         world::{Happening, Inner},
     },
     Happens,
-    file::File,
+    file::{File, REMOVED},
     start::Service,
 };
 
@@ -137,7 +137,7 @@ impl Inner {
             Action::Cancel => drop(self.deliver(instance, Event::Cancel(None))),
             Action::Start => {
                 // Also where the wrapper is killed before it answers.
-                if let Some(host) = self.hosts.get_mut(instance) {
+                if let Some(host) = self.hosts.get_mut(instance).filter(|host| host.promise.accepted) {
                     host.forgotten = Some("an operator started the runner");
                 }
                 let _answer = self.deliver(instance, Event::Start);
@@ -241,8 +241,7 @@ impl Inner {
             return;
         }
         host.file = file;
-        host.file_lost = Some("the state file was removed");
-        host.second_allowed = Some("the state file was removed");
+        host.file_lost = Some(REMOVED);
         if matches!(host.file, File::Broken) {
             let delay = self.random.millis(5_000, 60_000);
             self.later(instance, delay, Happening::Host(Happens::BrokenFileRemoved));

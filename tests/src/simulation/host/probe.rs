@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use grit_proto::wrapper_v1::Level;
 use grit_wrapper::{
-    supervise::{ChildInfo, Event, State},
-    testing::{Gap, Probes},
+    supervise::{ChildInfo, Event, Observation, Phase, State, Supervision},
+    testing::{Gap, Probes, RunnerConfig},
 };
 use tokio::time::Instant;
 
 use super::super::{
     gitlab::PREVENTABLE,
-    runner::{Kind, Request},
+    runner::{Kind, Mode, Request},
     world::{Happening, Inner},
 };
 
@@ -33,11 +33,12 @@ const HELD: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Eyes {
     pub(super) probes: Probes,
-    /// The number of the next probe, and whether one will happen.
+    /// The number of the next probe.
     probe: u64,
-    is_probing: bool,
-    /// The child of the last probe.
-    probed: Option<Option<ChildInfo>>,
+    /// The child and the state that a probe has followed at once.
+    probed: Option<(Option<ChildInfo>, &'static str)>,
+    /// What the probes have reported last to the supervisor, which receives changes only.
+    reported: Option<(ChildInfo, Observation)>,
     wait: Option<Wait>,
     waits: u64,
 }
@@ -53,6 +54,32 @@ struct Wait {
     seen: Option<u64>,
 }
 
+impl Eyes {
+    /// Of a wrapper that starts: it reads the configuration of the runner before it serves clients.
+    pub(super) fn new(config: &RunnerConfig) -> Self {
+        let mut eyes = Self::default();
+        eyes.probes.read_config(config);
+        eyes
+    }
+
+    /// The time until the next probe: `runner::prober::pause`.
+    fn pause(&self, supervision: &Supervision) -> Option<Duration> {
+        let (level, level_max) = (self.probes.level(), self.probes.level_max());
+        match &supervision.state {
+            State::Running { child, .. } => {
+                let age = child.started.elapsed();
+                Some(match () {
+                    () if level >= Level::Polling.min(level_max) || age > START_PERIOD => INTERVAL,
+                    () if age < FIRST_PERIOD => FIRST_INTERVAL,
+                    () => START_INTERVAL,
+                })
+            }
+            State::Stopping { .. } => Some(START_INTERVAL),
+            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => None,
+        }
+    }
+}
+
 impl Inner {
     /// After an event: begins, or ends, what the wrapper reads.
     pub(super) fn wrapper_looks(&mut self, instance: &str) {
@@ -60,13 +87,12 @@ impl Inner {
         let Some(wrapper) = &mut host.wrapper else { return };
         let (state, eyes, number) = (&wrapper.supervision.state, &mut wrapper.eyes, wrapper.number);
         let child = state.child();
-        let is_running = matches!(state, State::Running { .. });
-        let must_probe = eyes.probed != Some(child) || is_running && !eyes.is_probing;
+        // Each change of the state is followed by a probe.
+        let now = Some((child, state.name()));
+        let must_probe = eyes.probed != now;
         if must_probe {
             eyes.probe += 1;
-            eyes.is_probing = true;
-            // Once for each child.
-            eyes.probed = Some(child);
+            eyes.probed = now;
         }
         let probe = eyes.probe;
         let mut begins = None;
@@ -98,7 +124,6 @@ impl Inner {
         }
     }
 
-    /// Not during a drain, of which the probes change only texts.
     pub(crate) fn wrapper_probes(&mut self, instance: &str, number: u32, probe: u64) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
@@ -109,20 +134,8 @@ impl Inner {
         let before = eyes.probes.level();
         let page = host.runner.as_ref().and_then(|runner| runner.page());
         eyes.probes.probe(&wrapper.supervision, &host.setup.config, page.as_deref());
-        let (level, level_max) = (eyes.probes.level(), eyes.probes.level_max());
-        let next = match &wrapper.supervision.state {
-            State::Running { child, .. } => {
-                let age = child.started.elapsed();
-                Some(match () {
-                    () if level >= Level::Polling.min(level_max) || age > START_PERIOD => INTERVAL,
-                    () if age < FIRST_PERIOD => FIRST_INTERVAL,
-                    () => START_INTERVAL,
-                })
-            }
-            _ => None,
-        };
-        eyes.is_probing = next.is_some();
-        if let Some(next) = next {
+        let level = eyes.probes.level();
+        if let Some(next) = eyes.pause(&wrapper.supervision) {
             self.later(instance, next, Happening::Probe { wrapper: number, probe });
         }
         let has_polled = self
@@ -138,6 +151,39 @@ impl Inner {
             self.log(instance, format!("level {level:?}"));
         }
         self.changed(instance);
+        self.report_observation(instance, number);
+    }
+
+    /// `Handle::observe`.
+    fn report_observation(&mut self, instance: &str, number: u32) {
+        let Some((child, shown)) = self.shown(instance, number) else { return };
+        let Some(wrapper) = self.wrapper(instance, number) else { return };
+        let reported = wrapper.eyes.probes.observation();
+        if let Some((child, observed)) = reported
+            && std::mem::replace(&mut wrapper.eyes.reported, reported) != reported
+        {
+            let _answer = self.deliver(instance, Event::Observed(child, observed));
+        }
+        let Some(wrapper) = self.wrapper(instance, number).filter(|wrapper| wrapper.busy.is_none()) else {
+            return;
+        };
+        let is_saved = wrapper.written.is_some();
+        if let Some(facts) = self.facts(instance, child.pid()) {
+            facts.observed(shown, is_saved);
+        }
+    }
+
+    /// What a probe of this moment shows, whatever the wrapper makes of it.
+    fn shown(&self, instance: &str, number: u32) -> Option<(ChildInfo, Observation)> {
+        let host = self.hosts.get(instance)?;
+        let state = &host.wrapper.as_ref().filter(|wrapper| wrapper.number == number)?.supervision.state;
+        let (child, runner) = (state.child()?, host.runner.as_ref()?);
+        // A wrapper expects this after its own SIGTERM.
+        let is_own =
+            matches!(state, State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed { .. }, .. });
+        let aborts_jobs = runner.mode == Mode::Aborting && runner.setup.reports_state() && !is_own;
+        let shutdown_timeout = Some(runner.setup.shutdown_timeout);
+        (child.pid() == runner.pid).then_some((child, Observation { aborts_jobs, shutdown_timeout }))
     }
 
     /// The moment of the values of a read of the runner's metrics.

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    Event, LogEvidence, Mode as StopMode, Observation, State, StopOutcome, process::Exit,
+    Event, LogEvidence, Mode as StopMode, Observation, Phase, State, StopOutcome, Supervision, process::Exit,
 };
 use tokio::time::Instant;
 
 use super::{
     super::{
         random::Random,
-        runner::{Kind, Mode, Runner},
+        runner::{Mode, Runner},
         world::{Happening, Inner},
     },
     Happens,
+    file::REMOVED,
     wrapper::Busy,
 };
 
@@ -39,23 +40,24 @@ pub(super) struct Facts {
     pub(super) aborts: bool,
     /// Another process sent SIGTERM to it.
     pub(super) is_disturbed: bool,
-    /// SIGQUIT was refused: it is repeated after a delay, and not in a gap.
-    pub(super) was_refused: bool,
-    pub(super) was_terminate_refused: bool,
-    /// A probe has reported that it aborts its jobs.
-    pub(super) is_observed: bool,
-    /// The wrapper was killed before it could save what it had requested.
-    pub(super) is_forgotten: bool,
+    /// What the probes have shown to a wrapper, and the part of it that the state file has.
+    pub(super) observed: Observation,
+    pub(super) observed_saved: Observation,
+    /// SIGQUIT, or SIGTERM, of a wrapper is not known to the next one: the state file could not be written, or was removed.
+    pub(super) is_quit_lost: bool,
+    pub(super) is_terminate_lost: bool,
+    /// The state file has a SIGTERM that was not sent: the wrapper was killed in between.
+    pub(super) is_terminate_cut: bool,
+    /// It may not get SIGKILL before.
+    pub(super) spared_until: Option<Instant>,
     pub(super) has_aborted_jobs: bool,
     pub(super) exit: Exit,
-    pub(super) shutdown_timeout: Option<Duration>,
 }
 
 impl Facts {
     pub(super) fn new(random: &mut Random, pid: u32) -> Self {
         let now = Instant::now();
         let shown = if random.percent(80) { Duration::from_millis(20) } else { Duration::from_secs(60) };
-        let limits = [None, Some(Duration::from_secs(30)), Some(Duration::from_secs(120))];
         Self {
             pid,
             started: now,
@@ -68,31 +70,41 @@ impl Facts {
             terminated: None,
             aborts: false,
             is_disturbed: false,
-            is_observed: false,
-            was_refused: false,
-            was_terminate_refused: false,
-            is_forgotten: false,
+            observed: Observation::default(),
+            observed_saved: Observation::default(),
+            is_quit_lost: false,
+            is_terminate_lost: false,
+            is_terminate_cut: false,
+            spared_until: None,
             has_aborted_jobs: false,
             exit: Exit::Code(0),
-            shutdown_timeout: *random.pick(&limits),
         }
     }
 
-    /// A wrapper that was killed may not have saved what it had seen.
-    pub(super) fn seen_again(&mut self) {
-        self.is_observed = false;
+    /// Another wrapper adopts it, with this state of the file; `None`: the file does not have it. `has_fault`: the file could not be written, or was
+    /// removed.
+    pub(super) fn adopted(&mut self, saved: Option<&Supervision>, has_fault: bool) {
+        let (is_stopping, is_terminating) = match saved.map(|saved| &saved.state) {
+            Some(State::Stopping { phase, .. }) => {
+                (true, matches!(phase, Phase::Terminating { .. } | Phase::Killed { .. }))
+            }
+            _ => (false, false),
+        };
+        self.is_quit_lost |= has_fault && self.quit.is_some() && !is_stopping;
+        self.is_terminate_lost |= has_fault && self.terminated.is_some() && !is_terminating;
+        self.is_terminate_cut |= is_terminating && self.terminated.is_none();
+        self.observed = saved.map_or_else(Observation::default, |_| self.observed_saved);
+        self.observed_saved = self.observed;
+        self.is_adopted = true;
     }
 
-    pub(super) fn was_quit(&self) -> bool {
-        self.quit.is_some()
-    }
-
-    pub(super) fn was_terminated(&self) -> bool {
-        self.terminated.is_some()
-    }
-
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.is_disturbed
+    /// A probe has shown this to the present wrapper. `is_saved`: the state file has it.
+    pub(super) fn observed(&mut self, observed: Observation, is_saved: bool) {
+        let aborts_jobs = self.observed.aborts_jobs || observed.aborts_jobs;
+        self.observed = Observation { aborts_jobs, ..observed };
+        if is_saved {
+            self.observed_saved = self.observed;
+        }
     }
 
     pub(super) fn shows_handler(&self) -> bool {
@@ -143,7 +155,7 @@ impl Inner {
             facts.exit = exit;
         }
         if let Some(runner) = self.runner(instance, pid) {
-            runner.mode = Mode::Aborting;
+            runner.mode = Mode::Exiting;
         }
         self.later(instance, after, Happening::CleanupEnds { pid });
     }
@@ -187,13 +199,13 @@ impl Inner {
             }
             self.log(instance, format!("runner {pid} takes jobs"));
             self.changed(instance);
-            self.probe_later(instance, 1_000);
             self.turn(instance, pid, 0);
         }
     }
 
     pub(crate) fn cleanup_ends(&mut self, instance: &str, pid: u32) {
-        if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::Aborting) {
+        let ends = |runner: &mut Runner| matches!(runner.mode, Mode::Aborting | Mode::Exiting);
+        if self.runner(instance, pid).is_some_and(ends) {
             let exit = self.facts(instance, pid).map_or(Exit::Code(0), |facts| facts.exit);
             self.jobs_abort(instance, pid, "its runner crashed");
             self.runner_exits(instance, pid, exit);
@@ -208,6 +220,7 @@ impl Inner {
             return self.log(instance, format!("runner {pid}, which no wrapper has, exits: {exit}"));
         }
         let Some(runner) = host.runner.take_if(|runner| runner.pid == pid) else { return };
+        host.is_drained = true;
         let has_wrapper = host.wrapper.is_some();
         // Nothing reaps it before the wrapper, or after the wrapper has ended.
         host.zombie = has_wrapper.then_some((pid, exit));
@@ -269,10 +282,12 @@ impl Inner {
             lost_results: false,
             unreadable: is_searched && unreadable,
         };
-        let has_evidence = host.has_journal || facts.is_observed;
+        let has_evidence = host.has_journal || facts.observed.aborts_jobs;
         let was_forced = wrapper.supervision.state.stop().is_some_and(|stop| stop.mode == StopMode::Forceful);
-        self.wrapper_is_free(instance, Some(Event::Exited(exit, log)));
+        let _answer = self.handle(instance, Event::Exited(exit, log));
+        // Before the requests that have waited: they concern the next runner.
         self.check_outcome(instance, number, &facts, has_evidence, was_forced);
+        self.wrapper_is_free(instance, None);
     }
 
     fn check_outcome(
@@ -308,56 +323,16 @@ impl Inner {
         }
     }
 
-    /// A probe reads the runner's metrics within this time.
-    pub(super) fn probe_later(&mut self, instance: &str, limit: u64) {
-        let Some(host) = self.hosts.get(instance).filter(|host| host.setup.kind != Kind::NoServer) else {
-            return;
-        };
-        let Some(wrapper) = &host.wrapper else { return };
-        let number = wrapper.number;
-        let delay = self.random.millis(1, limit);
-        self.later(instance, delay, Happening::Host(Happens::Probed { wrapper: number }));
-    }
-
-    pub(super) fn probed(&mut self, instance: &str, number: u32) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
-        let (Some(child), Some(facts)) = (wrapper.supervision.state.child(), &host.facts) else { return };
-        let is_served = host.runner.as_ref().is_some_and(|runner| runner.mode != Mode::Loading);
-        if child.pid() != facts.pid || !is_served {
-            return;
-        }
-        let observed = Observation {
-            aborts_jobs: facts.aborts && facts.is_disturbed || facts.terminated.is_some(),
-            shutdown_timeout: facts.shutdown_timeout,
-        };
-        // What a wrapper has seen before it was killed may be lost.
-        let is_free = wrapper.busy.is_none();
-        if let Some(facts) = &mut host.facts {
-            facts.is_observed |= observed.aborts_jobs && is_free;
-        }
-        let _answer = self.deliver(instance, Event::Observed(child, observed));
-    }
-
-    /// The wrapper does not find this runner, and may start a second one beside it: `docs/wrapper/adoption.md`, "Faults". After a drain it starts none,
-    /// and reports `stopped`.
+    /// The wrapper does not find this runner, and starts a second one beside it. `docs/wrapper/adoption.md`, "Faults": only if the state file was removed,
+    /// and the wrapper was killed before it wrote the file again; and without a cgroup.
     pub(super) fn leave_alone(&mut self, instance: &str, earlier: Runner) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        // `cgroup::runner_in` skips a process that was released from the exec barrier and whose exec is slow.
-        let is_seen = host.has_cgroup && earlier.mode != Mode::AtBarrier;
-        let why = if is_seen { None } else { host.second_allowed.take() };
-        let has_cgroup = host.has_cgroup;
-        match why {
-            Some(why) => {
-                self.trace.count(format!(
-                    "runner that no wrapper has: {}, and {why}",
-                    if has_cgroup { "slow exec" } else { "no cgroup" }
-                ));
-                self.log(instance, format!("the wrapper does not find runner {}", earlier.pid));
-            }
-            None => self.violation(instance, format!("the wrapper does not find runner {}", earlier.pid)),
+        if !host.has_cgroup && host.file_lost == Some(REMOVED) {
+            self.trace.count("runner that no wrapper has: no cgroup, and the state file was removed");
+            self.log(instance, format!("the wrapper does not find runner {}", earlier.pid));
+        } else {
+            self.violation(instance, format!("the wrapper does not find runner {}", earlier.pid));
         }
-        self.forget(instance, "the wrapper does not find its runner");
         if let Some(host) = self.hosts.get_mut(instance) {
             host.strays.push(earlier);
         }

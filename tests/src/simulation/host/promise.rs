@@ -2,7 +2,7 @@
 //!
 //! A promise is as durable as the state file: `docs/wrapper/adoption.md`, "Faults". Each loss is counted with the reason that this page names.
 
-use grit_wrapper::supervise::{Answer, Event, Mode, Phase, Refusal, State, Stop};
+use grit_wrapper::supervise::{Answer, Event, Mode, Refusal, Stop};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -93,11 +93,11 @@ impl Inner {
         match request {
             Request::Stop { deadline: Some(deadline), .. } => {
                 let Some(pid) = host.runner.as_ref().map(|runner| runner.pid) else { return };
-                let (at, wrapper) = (*deadline + LATE, self.number(instance));
-                self.at(instance, at, Happening::Host(Happens::DeadlineIsOver { wrapper, pid }));
+                let at = *deadline + LATE;
+                self.at(instance, at, Happening::Host(Happens::DeadlineIsOver { pid }));
             }
             Request::Cancel => {
-                let facts = host.facts.as_ref().filter(|facts| facts.was_quit() && !facts.is_forgotten);
+                let facts = host.facts.as_ref().filter(|facts| facts.quit.is_some() && !facts.is_quit_lost);
                 if let Some(pid) = facts.map(|facts| facts.pid) {
                     self.violation(instance, format!("a drain of runner {pid} is cancelled after SIGQUIT"));
                 }
@@ -106,31 +106,29 @@ impl Inner {
         }
     }
 
-    pub(super) fn check_deadline(&mut self, instance: &str, wrapper: u32, pid: u32) {
-        // Another wrapper has a state of its own.
-        if self.number(instance) != wrapper {
+    /// A stop is made forceful at its deadline, by this wrapper or by a later one.
+    pub(super) fn check_deadline(&mut self, instance: &str, pid: u32) {
+        let now = Instant::now();
+        let Some(host) = self.hosts.get(instance) else { return };
+        let (Some(runner), Some(facts), Some(deadline)) = (&host.runner, &host.facts, host.promise.deadline)
+        else {
+            return;
+        };
+        if runner.pid != pid || facts.terminated.is_some() || facts.observed.aborts_jobs {
             return;
         }
-        let Some(host) = self.hosts.get(instance) else { return };
-        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
-        let is_late = host.promise.deadline.is_some_and(|deadline| deadline + LATE <= Instant::now());
-        let is_adopted = facts.is_adopted;
-        let is_forceful = host.wrapper.as_ref().is_some_and(|wrapper| {
-            let phase = match &wrapper.supervision.state {
-                State::Stopping { phase, .. } => phase,
-                _ => return false,
-            };
-            matches!(phase, Phase::Terminating { .. } | Phase::Killed { .. })
-        });
-        if runner.pid == pid && is_late && is_adopted && is_forceful && !facts.was_terminated() {
+        // The wrapper handles the timer some time after these.
+        let begins = [Some(deadline), Some(facts.refuses_until), host.free_since];
+        let until = begins.into_iter().flatten().max().unwrap_or(deadline) + LATE;
+        if host.wrapper.is_none() || host.is_busy() || now < until {
+            let at = until.max(now + LATE);
+            return self.at(instance, at, Happening::Host(Happens::DeadlineIsOver { pid }));
+        }
+        if facts.is_terminate_cut {
             // `docs/wrapper/adoption.md`: an adopted runner does not get SIGTERM again. It gets SIGKILL at the limit.
             return self.trace.count("limit: SIGTERM was saved, and not sent: killed in between");
         }
-        let is_excused =
-            host.is_busy() || facts.is_disturbed() || Instant::now() < facts.refuses_until + LATE;
-        if runner.pid == pid && is_late && !is_excused && !facts.was_terminated() {
-            self.violation(instance, format!("the deadline of the drain of runner {pid} has no effect"));
-        }
+        self.violation(instance, format!("the deadline of the drain of runner {pid} has no effect"));
     }
 
     /// The promises are lost with the state file, for a reason that the documents name.
@@ -138,9 +136,6 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let (was_accepted, was_leaving) = (host.promise.accepted, host.promise.leaving);
         (host.promise, host.saved_promise) = (Promise::default(), Promise::default());
-        if let Some(facts) = &mut host.facts {
-            facts.is_forgotten = true;
-        }
         if was_accepted {
             host.forgotten = Some(why);
             self.trace.count(format!("drain lost: {why}"));
@@ -156,11 +151,10 @@ impl Inner {
         let saved = host.saved_promise.clone();
         let is_lost = host.promise.accepted && !saved.accepted && host.is_answered;
         let differs = host.promise != saved;
-        if differs && let Some(facts) = &mut host.facts {
-            facts.is_forgotten = true;
-        }
         host.promise = saved;
-        if is_lost {
+        if is_lost && host.file_lost.is_none() {
+            self.violation(instance, "an accepted drain is lost without a fault of the disk");
+        } else if is_lost {
             let why = "the state file could not be written";
             host.forgotten = Some(why);
             self.trace.count(format!("drain lost: {why}"));

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::process::{Exit, Signal};
+use grit_wrapper::supervise::{
+    Observation, Policy,
+    process::{Exit, Signal},
+};
 use tokio::time::Instant;
 
 use super::{
     super::{
-        gitlab::{DISTURBED, FORCEFUL, NO_GAP, REPEATED},
+        gitlab::{DISTURBED, FORCEFUL, NO_GAP},
         runner::Mode,
         world::{Happening, Inner},
     },
-    process::Facts,
     table,
 };
 
@@ -26,10 +28,6 @@ impl Inner {
         let (pid, mode) = (runner.pid, runner.mode);
         if Instant::now() < facts.refuses_until {
             self.trace.count(format!("{signal} refused"));
-            if let Some(facts) = self.facts(instance, pid) {
-                facts.was_refused |= signal == Signal::Drain;
-                facts.was_terminate_refused |= signal == Signal::Terminate;
-            }
             self.log(instance, format!("{signal} to runner {pid} is refused"));
             return Err("not permitted");
         }
@@ -37,13 +35,8 @@ impl Inner {
         self.trace.count(format!("{signal} in mode {mode:?}"));
         self.check_signal(instance, signal);
         let Some(host) = self.hosts.get(instance) else { return Ok(()) };
-        let was_refused = host.facts.as_ref().is_some_and(|facts| facts.was_refused);
-        let why = match () {
-            // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
-            () if host.policy.request_gap_timeout.is_zero() => Some(NO_GAP),
-            () if was_refused => Some(REPEATED),
-            () => None,
-        };
+        // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
+        let why = host.policy.request_gap_timeout.is_zero().then_some(NO_GAP);
         self.take_signal(instance, pid, signal, why);
         Ok(())
     }
@@ -67,48 +60,50 @@ impl Inner {
                 Some("without a forceful request")
             }
             Signal::Terminate if is_after_quit => Some("just after SIGQUIT"),
-            Signal::Kill if facts.terminated.is_some_and(|sent| sent.elapsed() < Duration::from_secs(44)) => {
+            Signal::Kill if facts.spared_until.is_some_and(|until| Instant::now() < until) => {
                 Some("in the time of its cleanup")
             }
             _ => None,
         };
-        let is_forgotten = facts.is_forgotten
-            && matches!(wrong, Some("after SIGTERM" | "a second time" | "just after SIGQUIT"));
-        // The time until SIGKILL counts from the first attempt, until the second one is saved.
-        let is_short = facts.was_terminate_refused && facts.is_adopted && signal == Signal::Kill;
-        if is_short && wrong.is_some() {
-            return self
-                .trace
-                .count("limit: SIGKILL early, after a refused SIGTERM and a kill of the wrapper");
-        }
-        if let Some(wrong) = wrong
-            && is_forgotten
-        {
-            // `docs/wrapper/adoption.md`, "Faults": the latest drain is lost.
-            self.trace.count(format!("limit: {signal} {wrong}, which no state file had"));
-        } else if let Some(wrong) = wrong {
-            self.violation(instance, format!("{signal} to runner {pid} {wrong}"));
-        }
-        if signal == Signal::Drain
-            && runner_mode(self, instance) != Some(Mode::Loading)
-            && let Some(facts) = self.facts(instance, pid)
-        {
-            facts.quit = Some(Instant::now());
-        }
-        if signal == Signal::Terminate {
-            let disturbed = facts_of(self, instance).is_some_and(|facts| facts.is_disturbed);
-            if facts_of(self, instance).is_some_and(|facts| facts.is_observed && facts.terminated.is_none()) {
-                self.violation(
-                    instance,
-                    format!("SIGTERM to runner {pid}, which was seen to abort its jobs"),
-                );
+        let is_seen = facts.observed.aborts_jobs;
+        // `docs/wrapper/adoption.md`, "Faults": the state file could not be written, or was removed.
+        let is_lost = match wrong {
+            Some("after SIGTERM" | "a second time") => facts.is_terminate_lost,
+            Some("just after SIGQUIT") => facts.is_quit_lost,
+            _ => false,
+        };
+        match wrong {
+            Some(wrong) if is_lost => {
+                self.trace.count(format!("limit: {signal} {wrong}, which the state file did not have"));
             }
-            if disturbed {
-                self.trace.count("SIGTERM of the wrapper after that of another process");
+            Some(wrong) => self.violation(instance, format!("{signal} to runner {pid} {wrong}")),
+            None => {}
+        }
+        if is_seen && matches!(signal, Signal::Drain | Signal::Terminate) {
+            self.violation(instance, format!("{signal} to runner {pid}, which was seen to abort its jobs"));
+        }
+        self.note_signal(instance, signal);
+    }
+
+    fn note_signal(&mut self, instance: &str, signal: Signal) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let (Some(runner), Some(facts)) = (&host.runner, &mut host.facts) else { return };
+        let now = Instant::now();
+        match signal {
+            Signal::Drain if runner.mode != Mode::Loading => {
+                facts.quit = Some(now);
+                facts.is_quit_lost = false;
             }
-            if let Some(facts) = self.facts(instance, pid) {
-                facts.terminated = Some(Instant::now());
+            Signal::Terminate => {
+                facts.terminated = Some(now);
+                facts.is_terminate_lost = false;
+                facts.is_terminate_cut = false;
+                facts.spared_until = Some(now + spared(facts.observed));
+                if facts.is_disturbed {
+                    self.trace.count("SIGTERM of the wrapper after that of another process");
+                }
             }
+            _ => {}
         }
     }
 
@@ -130,6 +125,11 @@ impl Inner {
             (_, Mode::AtBarrier) => {}
             (Signal::Reload, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(1)),
             (Signal::Terminate, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(15)),
+            (Signal::Drain, Mode::Aborting) => {
+                // As after a second SIGTERM: upstream's `handleForcefulShutdown`.
+                self.trace.count("SIGQUIT while the runner aborts its jobs");
+                self.ends(instance, pid, Duration::ZERO, Exit::Code(1));
+            }
             (Signal::Drain, Mode::Loading) => {
                 self.trace.count("SIGQUIT before its handler, after the wait");
                 self.ends(instance, pid, Duration::ZERO, Exit::Code(2));
@@ -151,7 +151,9 @@ impl Inner {
                 facts.aborts = true;
                 self.jobs_abort(instance, pid, FORCEFUL);
                 self.ends(instance, pid, cleanup, Exit::Code(0));
-                self.probe_later(instance, 1_000);
+                if let Some(runner) = self.runner(instance, pid) {
+                    runner.mode = Mode::Aborting;
+                }
             }
         }
     }
@@ -163,7 +165,7 @@ impl Inner {
         runner.mode = Mode::Finishing;
         if runner.jobs.is_empty() && !runner.hangs {
             // In the next milliseconds.
-            runner.mode = Mode::Aborting;
+            runner.mode = Mode::Exiting;
             self.later(instance, Duration::from_millis(5), Happening::CleanupEnds { pid });
         }
     }
@@ -184,10 +186,8 @@ impl Inner {
     }
 }
 
-fn runner_mode(world: &Inner, instance: &str) -> Option<Mode> {
-    Some(world.hosts.get(instance)?.runner.as_ref()?.mode)
-}
-
-fn facts_of<'a>(world: &'a Inner, instance: &str) -> Option<&'a Facts> {
-    world.hosts.get(instance)?.facts.as_ref()
+/// The time for the cleanup after SIGTERM, which a state file rounds: `docs/wrapper/reference.md`, `--process-termination-timeout`.
+fn spared(observed: Observation) -> Duration {
+    let limit = observed.shutdown_timeout.unwrap_or_default() + Policy::EXIT_TIME;
+    limit.max(Policy::MIN_TERMINATION_TIMEOUT) - Duration::from_millis(10)
 }

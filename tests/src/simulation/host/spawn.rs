@@ -39,7 +39,7 @@ impl Inner {
         host.facts = Some(facts);
         let (boot, accepted) = (host.boot(), host.promise.accepted);
         if let Some(earlier) = earlier {
-            self.leave_alone(instance, earlier);
+            self.violation(instance, format!("runner {pid} is started beside runner {}", earlier.pid));
         }
         if accepted {
             self.violation(instance, format!("runner {pid} is started after an accepted drain"));
@@ -50,23 +50,9 @@ impl Inner {
         self.survives(instance)?;
         self.save(instance);
         self.survives(instance)?;
-        // From now on, the process becomes a runner whatever happens to the wrapper.
-        if let Some(host) = self.hosts.get_mut(instance)
-            && let Some(wrapper) = &mut host.wrapper
-        {
-            let has_child = matches!(&host.file, Saved { supervision, .. }
-                if supervision.state.process() == Some(child));
-            // Without a cgroup, the next wrapper starts a second runner: `docs/wrapper/adoption.md`, "Faults".
-            let is_unrecorded = !has_child && wrapper.supervision.save_error.is_none();
-            if let Some(facts) = &mut host.facts {
-                facts.is_released = true;
-            }
-            if !has_child {
-                host.second_allowed = Some("the disk was full when the runner was started");
-            }
-            if is_unrecorded {
-                self.violation(instance, format!("runner {pid} starts, and the state file does not have it"));
-            }
+        if let Err(why) = self.release(instance, child) {
+            events.push_back(Event::SpawnFailed(why.into()));
+            return Ok(());
         }
         if exec.is_zero() {
             self.executed(instance, pid);
@@ -78,6 +64,32 @@ impl Inner {
                 wrapper.busy = Some(Busy::Exec);
             }
             self.later(instance, exec, Happening::Host(Happens::Executed { wrapper, child }));
+        }
+        Ok(())
+    }
+
+    /// From now on, the process becomes a runner whatever happens to the wrapper: the next one must be able to find it.
+    fn release(&mut self, instance: &str, child: ChildInfo) -> Result<(), String> {
+        let Some(host) = self.hosts.get_mut(instance) else { return Ok(()) };
+        let Some(wrapper) = &mut host.wrapper else { return Ok(()) };
+        let has_child = matches!(&host.file, Saved { supervision, .. }
+            if supervision.state.process() == Some(child));
+        if let Some(error) = wrapper.supervision.save_error.as_ref().filter(|_| !host.has_cgroup) {
+            let why = format!("the state file cannot be written: {error}");
+            // `kill_and_collect`.
+            (host.runner, host.facts) = (None, None);
+            self.trace.count("spawn failed: the next wrapper would not find the runner");
+            return Err(why);
+        }
+        let is_unrecorded = !has_child && (wrapper.supervision.save_error.is_none() || !host.has_cgroup);
+        if let Some(facts) = &mut host.facts {
+            facts.is_released = true;
+        }
+        if is_unrecorded {
+            self.violation(
+                instance,
+                format!("runner {} starts, and the state file does not have it", child.pid()),
+            );
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::{
     Happens, Wrapper,
     file::File,
     identity,
+    probe::Eyes,
     wrapper::Busy,
 };
 
@@ -60,26 +61,30 @@ impl Inner {
         });
         let mut saved = host.file.read();
         let named = saved.as_ref().and_then(|(saved, _)| saved.state.process());
-        let is_named = |child: ChildInfo| named.is_some_and(|named| named.process == child.process);
-        // `cgroup::runner_in` does not see a process at the exec barrier.
-        let in_cgroup = found.filter(|(_, at_barrier)| host.has_cgroup && !at_barrier);
-        let is_lost = in_cgroup.is_some_and(|(child, _)| !is_named(child));
-        if let Some((child, _)) = in_cgroup.filter(|_| is_lost) {
-            let state = State::Running { child, reload: None };
-            saved = Some((Supervision { state, ..Supervision::default() }, 0));
-        }
-        let is_of_file = found.is_some_and(|(child, _)| is_named(child));
-        if is_of_file && found.is_some_and(|(_, at_barrier)| at_barrier) && Instant::now() < until {
-            self.trace.count("wrapper waits for a process at the exec barrier");
+        let is_of_file = found
+            .is_some_and(|(child, _)| named.is_some_and(|named: ChildInfo| named.process == child.process));
+        // `cgroup::runner_in`
+        let is_lost = found.is_some() && host.has_cgroup && !is_of_file;
+        let is_found = is_of_file || is_lost;
+        if is_found && found.is_some_and(|(_, at_barrier)| at_barrier) && Instant::now() < until {
+            self.trace.count(match is_lost {
+                true => "wrapper waits for a process of the cgroup at the exec barrier",
+                false => "wrapper waits for a process at the exec barrier",
+            });
             let next = Happening::Host(Happens::Finds { process, until });
             return self.later(instance, Duration::from_millis(5), next);
+        }
+        if let Some((child, _)) = found.filter(|_| is_lost) {
+            let state = State::Running { child, reload: None };
+            saved = Some((Supervision { state, ..Supervision::default() }, 0));
         }
         let is_own = saved.as_ref().is_some_and(|(_, writer)| *writer == process);
         // An own child that has exited was not reaped.
         let is_zombie = is_own && host.zombie.is_some_and(|(pid, _)| named.is_some_and(|it| it.pid() == pid));
-        let is_running = is_lost || is_of_file || is_zombie;
-        let is_unfound = found.is_some_and(|(_, at_barrier)| !at_barrier) && !is_running;
+        let is_running = is_found || is_zombie;
+        let is_unfound = found.is_some() && !is_running;
         let was_missing = matches!(host.file, File::Missing | File::Empty);
+        let supervision_of_file = saved.as_ref().map(|(saved, _)| saved.clone());
         let is_exact = is_own && is_running == named.is_some();
         let (supervision, what) = match saved {
             Some((saved, _)) if is_exact => (saved, "continues after an upgrade"),
@@ -93,16 +98,14 @@ impl Inner {
             }
             None => (Supervision::default(), "starts"),
         };
-        if let Some(facts) = &mut host.facts {
-            // The observation of a runner that is not being stopped is not in the file.
-            facts.seen_again();
-        }
         if !is_own {
             host.zombie = None;
             // `Child::handle_leftovers`.
             host.leftovers &= is_running;
+            let known = supervision_of_file.as_ref().filter(|_| is_of_file);
+            let has_fault = host.file_lost.is_some();
             if let Some(facts) = &mut host.facts {
-                facts.is_adopted = true;
+                facts.adopted(known, has_fault);
             }
         }
         if !is_running {
@@ -112,7 +115,9 @@ impl Inner {
             host.saved_promise.runner_ended();
         }
         let number = host.wrappers;
-        host.wrapper = Some(Wrapper::new(number, process, supervision));
+        let eyes = Eyes::new(&host.setup.config);
+        host.free_since = Some(Instant::now());
+        host.wrapper = Some(Wrapper::new(number, process, supervision, eyes));
         self.log(instance, format!("wrapper {number} {what}"));
         self.trace.count(format!("wrapper {what}"));
         if !is_exact
@@ -147,8 +152,6 @@ impl Inner {
         if self.survives(instance).is_err() {
             return self.kill_wrapper(instance, "is killed at its start");
         }
-        // The first probe comes immediately.
-        self.probe_later(instance, 200);
         self.notice_exit(instance);
         let _answer = self.deliver(instance, Event::Boot);
         // Also where the request is refused.
@@ -175,17 +178,7 @@ impl Inner {
     pub(crate) fn kill_wrapper(&mut self, instance: &str, how: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.kill_in = None;
-        let Some(wrapper) = host.wrapper.take() else { return };
-        if let Some(facts) = &mut host.facts {
-            facts.is_forgotten |= wrapper.written.is_none();
-        }
-        if let Some(facts) = &host.facts
-            && wrapper.supervision.save_error.is_some()
-            && !matches!(&host.file, File::Saved { supervision, .. }
-                if supervision.state.process().is_some_and(|child| child.pid() == facts.pid))
-        {
-            host.file_lost = Some("the state file could not be written when the runner was started");
-        }
+        let Some(wrapper) = host.wrapper_is_gone() else { return };
         host.zombie = None;
         host.end_changes();
         let state = wrapper.supervision.state.public().name();
@@ -220,7 +213,8 @@ impl Inner {
         if keeps {
             self.save(instance);
         } else if host.disk_works {
-            host.file = File::Empty;
+            host.older_file = std::mem::replace(&mut host.file, File::Empty);
+            host.file_lost = None;
             let accepted = host.promise.accepted;
             host.promise = super::promise::Promise { accepted, ..Default::default() };
             host.saved_promise = host.promise.clone();

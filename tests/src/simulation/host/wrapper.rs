@@ -81,6 +81,9 @@ impl Inner {
         };
         wrapper.busy = None;
         let number = wrapper.number;
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.free_since = Some(Instant::now());
+        }
         if let Some(first) = first {
             let _answer = self.handle(instance, first);
         }
@@ -97,7 +100,7 @@ impl Inner {
         }
     }
 
-    fn handle(&mut self, instance: &str, event: Event) -> Result<Answer, Refusal> {
+    pub(super) fn handle(&mut self, instance: &str, event: Event) -> Result<Answer, Refusal> {
         let (mut events, mut answer, mut leaves) = (VecDeque::from([event]), None, false);
         while let Some(event) = events.pop_front() {
             match self.transition(instance, event, &mut events) {
@@ -195,6 +198,7 @@ impl Inner {
             && answer.is_ok()
         {
             host.forgotten = None;
+            host.is_drained = host.runner.is_none();
         }
         host.promise.answered(&request, &answer, is_leave);
         host.is_answered = false;
@@ -220,7 +224,7 @@ impl Inner {
     pub(crate) fn save(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let Some(wrapper) = &mut host.wrapper else { return };
-        let error = if wrapper.written.as_ref() == Some(&wrapper.supervision) {
+        let error = if wrapper.written.as_ref() == Some(&wrapper.supervision) && host.file.exists() {
             host.saved_promise = host.promise.clone();
             None
         } else if host.disk_works {
@@ -228,7 +232,11 @@ impl Inner {
             wrapper.written = Some(supervision.clone());
             let file = Saved { supervision: Box::new(supervision), writer: wrapper.process };
             host.older_file = std::mem::replace(&mut host.file, file);
+            host.file_lost = None;
             host.saved_promise = host.promise.clone();
+            if let Some(facts) = &mut host.facts {
+                facts.observed_saved = facts.observed;
+            }
             None
         } else {
             wrapper.written = None;
@@ -309,12 +317,12 @@ impl Wrapper {
         self.number
     }
 
-    pub(super) fn new(number: u32, process: u32, supervision: Supervision) -> Self {
+    pub(super) fn new(number: u32, process: u32, supervision: Supervision, eyes: Eyes) -> Self {
         Self {
             number,
             process,
             supervision,
-            eyes: Eyes::default(),
+            eyes,
             saves_again: false,
             written: None,
             busy: None,

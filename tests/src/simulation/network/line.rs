@@ -368,7 +368,9 @@ impl Inner {
             Request::Drain(_) => "drain",
             Request::Cancel(_) => "cancel",
             Request::Start => {
-                self.excuses.insert(instance.to_owned(), "a request to start its runner was late");
+                if self.hosts.get(instance).is_some_and(|host| host.promise.accepted) {
+                    self.excuses.insert(instance.to_owned(), "a request to start its runner was late");
+                }
                 "start"
             }
         };

@@ -4,7 +4,8 @@
 //! - It installs its signal handlers some time after exec. SIGQUIT before that ends it with code 2, SIGTERM and SIGHUP end it by the signal.
 //! - It gives one section after the other its turn ([`feed`]).
 //! - SIGQUIT cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost: GitLab shows it as running.
-//! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup. A second SIGTERM ends it at once.
+//! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup. Each further SIGTERM or SIGQUIT
+//!   ends it at once.
 
 mod feed;
 mod page;
@@ -31,6 +32,8 @@ pub(super) enum Mode {
     Finishing,
     /// After SIGTERM.
     Aborting,
+    /// It exits soon, for another reason.
+    Exiting,
 }
 
 /// One runner process.

@@ -7,27 +7,38 @@ use super::{Kind, Mode, Runner, Section};
 impl Runner {
     /// The metrics of this moment; `None` while its HTTP server does not listen.
     pub(in crate::simulation) fn page(&self) -> Option<String> {
-        if self.setup.kind == Kind::NoServer || matches!(self.mode, Mode::AtBarrier | Mode::Loading) {
+        if !self.has_server() {
             return None;
         }
         let mut page = String::with_capacity(2048);
         for (number, section) in self.sections.iter().enumerate() {
             self.section(&mut page, number, section);
         }
-        let state = if self.mode == Mode::Working { "running" } else { "graceful-shutdown" };
         let _written = write!(
             page,
             "gitlab_runner_configuration_loaded_total 1\n\
-             gitlab_runner_process_state_info{{state=\"{state}\"}} 1\n\
              gitlab_runner_version_info{{name=\"gitlab-runner\",revision=\"0000000\",version=\"19.4.0\"}} 1\n"
         );
+        if self.setup.reports_state() {
+            let state = match self.mode {
+                Mode::Finishing => "graceful-shutdown",
+                Mode::Aborting => "forceful-shutdown",
+                Mode::AtBarrier | Mode::Loading | Mode::Working | Mode::Exiting => "running",
+            };
+            let _written = writeln!(page, "gitlab_runner_process_state_info{{state=\"{state}\"}} 1");
+        }
         self.router(&mut page);
         Some(page)
     }
 
+    fn has_server(&self) -> bool {
+        let is_up = matches!(self.mode, Mode::Working | Mode::Finishing | Mode::Aborting);
+        self.setup.kind != Kind::NoServer && is_up
+    }
+
     /// The part of the metrics that the wrapper reads before SIGQUIT: the real one leaves out the other lines while it reads.
     pub(in crate::simulation) fn requests_page(&self) -> Option<String> {
-        if self.setup.kind == Kind::NoServer || matches!(self.mode, Mode::AtBarrier | Mode::Loading) {
+        if !self.has_server() {
             return None;
         }
         let mut page = String::with_capacity(1024);

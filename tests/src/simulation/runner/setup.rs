@@ -11,7 +11,7 @@ use crate::simulation::{gitlab::URL, random::Random, scenario::GitlabSettings};
 pub(in crate::simulation) enum Kind {
     /// All metrics.
     Current,
-    /// It does not report its open requests, and its turns.
+    /// It reports neither its open requests, nor its turns, nor the state of its process (before 19.1).
     Old,
     /// Its configuration has no `listen_address`.
     NoServer,
@@ -27,6 +27,8 @@ pub(in crate::simulation) struct Setup {
     pub(super) sections: usize,
     pub(super) request_concurrency: usize,
     pub(super) check_interval: Duration,
+    /// Its limit for the cleanup after SIGTERM.
+    pub(in crate::simulation) shutdown_timeout: Duration,
     /// As the wrapper reads it.
     pub(in crate::simulation) config: RunnerConfig,
 }
@@ -37,28 +39,36 @@ impl Setup {
         matches!(self.kind, Kind::Current | Kind::Routed)
     }
 
+    /// Whether the runner reports that it aborts its jobs.
+    pub(in crate::simulation) fn reports_state(&self) -> bool {
+        self.is_measured()
+    }
+
     pub(in crate::simulation) fn new(
         settings: &GitlabSettings,
         system_id: &str,
         random: &mut Random,
     ) -> Self {
         let concurrent = usize::try_from(random.below(4) + 1).unwrap_or(1);
-        let text = text(settings, concurrent);
+        let shutdown_timeout = Duration::from_secs(*random.pick(&[30, 30, 120]));
+        let text = text(settings, concurrent, shutdown_timeout);
         Self {
             kind: settings.runner,
             concurrent,
             sections: settings.sections,
             request_concurrency: settings.request_concurrency,
             check_interval: settings.check_interval,
+            shutdown_timeout,
             config: RunnerConfig::parse(&text, system_id).expect("a valid configuration"),
         }
     }
 }
 
 /// The `config.toml`.
-fn text(settings: &GitlabSettings, concurrent: usize) -> String {
-    let seconds = settings.check_interval.as_secs();
-    let mut text = format!("concurrent = {concurrent}\ncheck_interval = {seconds}\n");
+fn text(settings: &GitlabSettings, concurrent: usize, shutdown_timeout: Duration) -> String {
+    let (seconds, limit) = (settings.check_interval.as_secs(), shutdown_timeout.as_secs());
+    let mut text =
+        format!("concurrent = {concurrent}\ncheck_interval = {seconds}\nshutdown_timeout = {limit}\n");
     if settings.runner != Kind::NoServer {
         text += "listen_address = \"localhost:9252\"\n";
     }

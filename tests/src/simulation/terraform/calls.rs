@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt as _;
 use grit_plugin::{Service, schema::Dynamic};
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider as _};
-use grit_provider::testing::simulation::{Clients, Connections, SimulatedWrapper, registry};
+use grit_provider::testing::simulation::{Clients, Connections, SimulatedGitlab, SimulatedWrapper, registry};
 use tonic::Request;
 
 use super::{Kind, values};
@@ -28,6 +28,7 @@ use crate::simulation::{
 pub(super) struct Process {
     service: Arc<Service>,
     world: Arc<World>,
+    gitlab: Arc<Api>,
     /// The user has interrupted the command.
     is_stopped: Arc<AtomicBool>,
 }
@@ -50,7 +51,8 @@ pub(super) struct Applied {
 
 impl Process {
     pub(super) async fn start(world: &Arc<World>, assumed: &str, origin: &Arc<Origin>) -> Self {
-        let gitlab = Connections::Simulated(Arc::new(Api(Arc::clone(world))));
+        let gitlab = Arc::new(Api::new(Arc::clone(world)));
+        let connections = Connections::Simulated(Arc::clone(&gitlab) as Arc<dyn SimulatedGitlab>);
         let has_gitlab = world.now().gitlab.settings.receipt != Receipt::None;
         let (of_lines, origin) = (Arc::clone(world), Arc::clone(origin));
         let clients = Clients::Simulated(Arc::new(move |target| {
@@ -61,8 +63,9 @@ impl Process {
         }));
         let variables = BTreeMap::from([("GRIT_ASSUME_TERMINATED".to_owned(), assumed.to_owned())]);
         let process = Self {
-            service: Arc::new(Service::new(registry(clients, gitlab, variables))),
+            service: Arc::new(Service::new(registry(clients, connections, variables))),
             world: Arc::clone(world),
+            gitlab,
             is_stopped: Arc::default(),
         };
         let config = values::message(&values::provider(has_gitlab.then_some((URL, TOKEN))));
@@ -168,7 +171,8 @@ impl Process {
             && let Dynamic::Text(instance) = values::member(prior, "instance_id")
         {
             let ended = Ended::new(&response.diagnostics, self.is_stopped.load(Relaxed));
-            self.world.now().drain_reported(instance, ended);
+            let answers = self.gitlab.answers();
+            self.world.now().drain_reported(instance, ended, &answers);
         }
         Applied { value: values::decoded(response.new_state.as_ref()), private: response.private, errors }
     }

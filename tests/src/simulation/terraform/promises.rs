@@ -13,6 +13,7 @@ use super::{
     values::member,
 };
 use crate::simulation::{
+    host::Host,
     options::ATTEMPTS,
     origin::{Drain, Origin},
 };
@@ -131,8 +132,8 @@ impl Terraform {
         let is_running = world.hosts.get(&instance).is_some_and(|host| host.runner.is_some());
         let is_named = self.is_named(&instance) || self.is_named(&id);
         if origin.knows_exit(&instance) {
-            let forgotten = world.hosts.get(&instance).and_then(|host| host.forgotten);
-            if let (true, Some(why)) = (is_running, forgotten) {
+            let started = world.hosts.get(&instance).and_then(Host::why_started);
+            if let (true, Some(why)) = (is_running, started) {
                 // It had exited before this.
                 world.trace.count(format!("drain ended, and its runner runs: {why}"));
             } else if is_running && !world.excuses.contains_key(&instance) {

@@ -1,0 +1,77 @@
+//! What one process of the provider has received from GitLab's API.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use grit_provider::testing::simulation::Answer;
+use serde_json::Value as Json;
+use tokio::time::Instant;
+
+/// The answers to one process.
+#[derive(Clone, Debug, Default)]
+pub(in crate::simulation) struct Answers {
+    /// By the instance of the manager.
+    lists: BTreeMap<String, Lists>,
+    /// The last call without a good answer.
+    failed: Option<Instant>,
+}
+
+/// The lists of the running jobs of one manager, of all its sections.
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    /// The list whose pages are being read.
+    present: Option<List>,
+    complete: Option<List>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    /// When GitLab handled the first question.
+    pub(super) begin: Instant,
+    pub(super) jobs: BTreeSet<u64>,
+}
+
+/// A question for the running jobs of a manager.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) instance: String,
+    pub(super) section: usize,
+    pub(super) is_last_section: bool,
+    pub(super) page: usize,
+    pub(super) asked: Instant,
+}
+
+impl Answers {
+    /// A page has arrived.
+    pub(super) fn page(&mut self, question: Question, answer: &Answer) {
+        let Question { instance, section, is_last_section, page, asked } = question;
+        let lists = self.lists.entry(instance).or_default();
+        if (section, page) == (0, 1) {
+            lists.present = Some(List { begin: asked, jobs: BTreeSet::new() });
+        }
+        let Some(present) = &mut lists.present else { return };
+        present.jobs.extend(ids(&answer.body));
+        if is_last_section && answer.next_page.as_deref() == Some("") {
+            lists.complete = lists.present.take();
+        }
+    }
+
+    /// A call has no good answer, or waits for it.
+    pub(super) fn fails(&mut self) {
+        self.failed = Some(Instant::now());
+    }
+
+    /// The last complete list of the jobs of a manager.
+    pub(super) fn list(&self, instance: &str) -> Option<&List> {
+        self.lists.get(instance)?.complete.as_ref()
+    }
+
+    /// Whether a call had no good answer after this moment.
+    pub(super) fn has_failed_since(&self, begin: Instant) -> bool {
+        self.failed.is_some_and(|failed| failed >= begin)
+    }
+}
+
+fn ids(body: &[u8]) -> Vec<u64> {
+    let jobs: Vec<Json> = serde_json::from_slice(body).unwrap_or_default();
+    jobs.iter().filter_map(|job| job["id"].as_u64()).collect()
+}
