@@ -221,7 +221,7 @@ impl Inner {
         }
         let Some(host) = self.hosts.get_mut(instance) else { return };
         (host.promise.leaving, host.saved_promise.leaving) = (false, false);
-        let Some(wrapper) = host.wrapper.take() else { return };
+        let Some(wrapper) = host.wrapper_is_gone() else { return };
         host.zombie = None;
         host.end_changes();
         self.keep_saved_promise(instance);
