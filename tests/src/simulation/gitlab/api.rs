@@ -200,23 +200,19 @@ impl Inner {
 
     fn cancel_job(&mut self, id: &str) -> Answer {
         let Ok(id) = id.parse() else { return status_only(404) };
-        let is_running = self.hosts.values().any(|host| host.has_job(id));
         let Some(job) = self.gitlab.jobs.get_mut(&id) else { return status_only(404) };
         if !job.is_listed() {
             return status_only(403);
         }
         let has_log = job.has_log();
-        let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
+        // Its runner runs, and has received it or is going to.
+        let is_held = job.fate == Fate::Assigned;
         job.fate = Fate::Cancelled;
         job.unlisted = Some(Instant::now());
         self.trace.count("lost job cancelled");
         self.log("gitlab", format!("job {id} is cancelled"));
-        let is_started_again = self.excuses.contains_key(&owner)
-            || self.hosts.get(&owner).is_some_and(|host| host.forgotten.is_some());
-        if is_started_again {
-            // rollout: "Do not start them, [...]: a new runner would accept jobs, and its instance is destroyed without a drain."
-            self.trace.count("limit: a job of a runner that was started after the drain is cancelled");
-        } else if is_running || has_log {
+        // drain-start: such a job "can run in another process of the host with the same system id".
+        if is_held || has_log {
             self.violation("gitlab", format!("job {id} is cancelled, which a runner has received"));
         }
         answer(201, &shown(id, false))

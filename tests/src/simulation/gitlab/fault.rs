@@ -59,6 +59,10 @@ impl Inner {
     pub(in crate::simulation) fn gitlab_fails(&mut self, fault: Fault, lasts: Duration) {
         self.log("gitlab", format!("{fault:?} for {lasts:?}"));
         self.trace.count(format!("gitlab {fault:?}"));
-        self.gitlab.fault = Some((fault, Instant::now() + lasts));
+        let end = Instant::now() + lasts;
+        self.gitlab.fault = Some((fault, end));
+        if !self.gitlab.takes_reports() {
+            self.gitlab.delay_logs(end);
+        }
     }
 }

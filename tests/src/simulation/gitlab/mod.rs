@@ -32,6 +32,9 @@ use super::{
 pub(super) const URL: &str = "https://gitlab.example";
 pub(super) const TOKEN: &str = "glpat-simulation";
 
+/// The time between two attempts of a runner to send the log of a job.
+const AGAIN: Duration = Duration::from_secs(3);
+
 /// A job whose runner sends nothing any more fails after this time.
 const JOB_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -154,6 +157,14 @@ impl Gitlab {
     pub(super) fn log_begins(&mut self, job: u64, at: Instant) {
         if let Some(job) = self.jobs.get_mut(&job) {
             job.log = Some(at);
+        }
+    }
+
+    /// The first lines of logs arrive when the runners try again after this time.
+    fn delay_logs(&mut self, until: Instant) {
+        let not_yet = |log: &&mut Instant| **log > Instant::now();
+        for log in self.jobs.values_mut().filter_map(|job| job.log.as_mut()).filter(not_yet) {
+            *log = (*log).max(until + AGAIN);
         }
     }
 

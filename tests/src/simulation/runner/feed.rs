@@ -151,8 +151,8 @@ impl Inner {
             false => self.random.millis(100, 20_000),
         };
         let lasts = self.gitlab.settings.job_lasts.unwrap_or(random);
-        // The runner sends the first lines some time after it has received the job.
-        let log = self.random.millis(20, 3_000);
+        // The runner sends the first lines 3 s after it has received the job (its `DefaultUpdateInterval`), or at the end of the job.
+        let log = Duration::from_secs(3) + self.gitlab.settings.latency;
         self.gitlab.log_begins(job, Instant::now() + log.min(lasts));
         self.later(host, lasts, Happening::JobEnds { pid, job });
     }
