@@ -9,12 +9,16 @@ impl Inner {
     /// SIGQUIT: the runner cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost. `why`: the
     /// wrapper has not waited for a gap.
     pub(in crate::simulation) fn cancel_requests(&mut self, host: &str, pid: u32, why: Option<&'static str>) {
+        let has_read_once = self.has_read_once(host);
         let Some(runner) = self.runner(host, pid) else { return };
         let (requests, is_measured) = (runner.take_requests(), runner.setup.is_measured());
         if let Some(why) = why {
             self.trace.count(why);
             requests.iter().for_each(|request| self.drop_request(request.number, Fate::Lost(why)));
             return;
+        }
+        if has_read_once && is_measured {
+            self.violation(host, "SIGQUIT after one read without an open request");
         }
         if self.waits_for_held(host, requests.iter().map(|request| request.opened).max()) {
             self.violation(host, "SIGQUIT has waited for requests that GitLab holds, to the limit");

@@ -52,6 +52,8 @@ struct Wait {
     begin: Instant,
     /// How many requests had been sent before the values of the last read.
     seen: Option<u64>,
+    /// The moments of the values of the last two reads.
+    reads: (Option<Instant>, Option<Instant>),
 }
 
 impl Eyes {
@@ -106,6 +108,7 @@ impl Inner {
                 gap: Gap::new(&host.setup.config),
                 begin: Instant::now(),
                 seen: None,
+                reads: (None, None),
             };
             eyes.wait = awaits.map(new);
             begins = eyes.wait.as_ref().map(|wait| wait.number);
@@ -197,6 +200,7 @@ impl Inner {
         let Some(wait_now) = host.wait(number, wait) else { return };
         if page.is_some() {
             wait_now.seen = Some(requests);
+            wait_now.reads = (wait_now.reads.1, Some(Instant::now()));
         }
         if host.setup.kind == Kind::NoServer {
             return self.report_requests(instance, number, wait, None, REPORT_INTERVAL);
@@ -248,6 +252,18 @@ impl Inner {
         let stop = wrapper.and_then(|wrapper| wrapper.supervision.state.stop());
         stop.is_some_and(|stop| stop.open_requests > Some(0))
             && youngest.is_some_and(|youngest| youngest.elapsed() > 3 * HELD)
+    }
+
+    /// `docs/wrapper/draining.md`, "When SIGQUIT is sent": "no job request is open in two reads in a row".
+    pub(crate) fn has_read_once(&self, instance: &str) -> bool {
+        let Some(host) = self.hosts.get(instance) else { return false };
+        let (Some(runner), Some(wrapper)) = (&host.runner, &host.wrapper) else { return false };
+        let is_gap = wrapper.supervision.state.stop().is_some_and(|stop| stop.open_requests == Some(0));
+        let reads = wrapper.eyes.wait.as_ref().map(|wait| wait.reads);
+        match reads {
+            Some((first, Some(second))) => is_gap && runner.has_closed_between(first, second),
+            _ => false,
+        }
     }
 
     /// Why the wrapper sends SIGQUIT while this request is open.

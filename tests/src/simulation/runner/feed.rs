@@ -123,6 +123,9 @@ impl Inner {
         if state.requests.len() == before {
             return;
         }
+        if !matches!(reply, Reply::Job(_)) {
+            state.closed = Instant::now();
+        }
         let is_first = runner.accepted_requests() == 0;
         runner.sections[section].count(&reply, is_routed);
         runner.routed += u64::from(is_routed);
@@ -161,6 +164,7 @@ impl Inner {
     pub(in crate::simulation) fn job_reported(&mut self, host: &str, pid: u32, section: usize) {
         let Some(runner) = self.runner(host, pid) else { return };
         runner.sections[section].reporting -= 1;
+        runner.sections[section].closed = Instant::now();
         self.later(host, STEP, Happening::Worker { pid, section });
     }
 

@@ -63,6 +63,8 @@ pub(super) struct Section {
     pub(super) requests: Vec<Request>,
     /// Received jobs whose first report is on its way: their requests still count as open.
     reporting: usize,
+    /// When the number of its open requests last became smaller.
+    closed: Instant,
     /// What GitLab has sent last as `last_update`.
     last_update: Option<u64>,
     feeds: u64,
@@ -90,6 +92,7 @@ impl Runner {
         let section = Section {
             requests: Vec::new(),
             reporting: 0,
+            closed: started,
             last_update: None,
             feeds: 0,
             accepted: 0,
@@ -130,6 +133,15 @@ impl Runner {
     /// The runner has lost its open requests: their numbers.
     pub(super) fn take_requests(&mut self) -> Vec<Request> {
         self.sections.iter_mut().flat_map(|section| std::mem::take(&mut section.requests)).collect()
+    }
+
+    /// Whether the last request of a section ended between two reads of its metrics, so that only the second one shows none.
+    pub(super) fn has_closed_between(&self, first: Option<Instant>, second: Instant) -> bool {
+        self.sections.iter().any(|section| {
+            let is_after_first = first.is_none_or(|first| first < section.closed);
+            let was_open = section.requests.iter().any(|open| open.opened <= second);
+            is_after_first && section.closed < second && !was_open && section.reporting == 0
+        })
     }
 
     pub(super) fn has_open_request(&self) -> bool {
