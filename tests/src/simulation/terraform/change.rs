@@ -62,6 +62,9 @@ impl Terraform {
             Step::Destroy { .. } => Dynamic::Null,
             _ => config.value(kind, &key, instance, drain),
         };
+        if kind == Kind::Health {
+            self.unproved = prior.as_ref().filter(|prior| prior.differs(&config)).map(|_| config.clone());
+        }
         let object = prior.clone();
         let work = async move {
             let result = change(&process, kind, step, &config, object.as_ref()).await;
@@ -96,6 +99,9 @@ impl Terraform {
             }
             Stored::Object { value, private, errors } => (value, private, errors),
         };
+        if kind == Kind::Health && errors.is_empty() {
+            self.unproved = None;
+        }
         if value == Dynamic::Null {
             self.restore_deposed(node);
             return errors;

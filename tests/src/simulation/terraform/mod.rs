@@ -105,6 +105,8 @@ pub(super) struct Terraform {
     allowed: BTreeMap<String, &'static str>,
     /// Instances without a drain resource are a mistake, and not the layout.
     pub(super) uses_drains: bool,
+    /// The changed configuration of a health check that has not succeeded with it.
+    unproved: Option<Dynamic>,
     next_instance: u32,
     next_deposed: u32,
 }
@@ -119,6 +121,7 @@ impl Terraform {
             drained: BTreeSet::new(),
             allowed: BTreeMap::new(),
             uses_drains: true,
+            unproved: None,
             next_instance: 0,
             next_deposed: 0,
         }
@@ -169,6 +172,13 @@ impl Terraform {
 }
 
 impl Object {
+    /// Whether this configuration changes it.
+    fn differs(&self, config: &Dynamic) -> bool {
+        let Dynamic::Object(members) = config else { return false };
+        let is_set = |name: &&String| !self.kind.computed().contains(&name.as_str());
+        members.keys().filter(is_set).any(|name| member(&self.value, name) != member(config, name))
+    }
+
     fn text(&self, name: &str) -> Option<String> {
         match member(&self.value, name) {
             Dynamic::Text(text) => Some(text.clone()),

@@ -82,6 +82,9 @@ impl Terraform {
             let planned = self
                 .plan_kind(&process, config, kind, &changing, &new_ids, planning.replace.as_ref())
                 .await?;
+            if kind == Kind::Health && planned.is_empty() {
+                self.check_unproved(config, &changing, &new_ids);
+            }
             if kind == Kind::Drain {
                 let is_new = |change: &&Change| change.action.is_change();
                 new_ids = planned.iter().filter(is_new).map(|change| change.key.clone()).collect();
@@ -112,6 +115,17 @@ impl Terraform {
         if stays && !is_replaced {
             let how = if planning.replace.is_some() { "-replace" } else { "taint" };
             self.world.now().violation("terraform", format!("{how} of a drain was not refused"));
+        }
+    }
+
+    /// runner_health: "If it fails, old drains and instances stay, and the next apply repeats the check."
+    fn check_unproved(&self, config: &Config, changing: &BTreeSet<String>, new_ids: &BTreeSet<String>) {
+        let instance = |key: &str, name: &str| self.attribute(Kind::Instance, key, name, changing);
+        let drain = |key: &str, name: &str| self.attribute(Kind::Drain, key, name, new_ids);
+        for key in config.keys(Kind::Health) {
+            if self.unproved == Some(config.value(Kind::Health, &key, instance, drain)) {
+                self.world.now().violation("terraform", "a failed health check is not repeated");
+            }
         }
     }
 
