@@ -64,7 +64,11 @@ impl Options {
             is_forceful: random.percent(5),
             forces: random.percent(15),
             assumes: random.percent(15),
-            delete: if random.percent(30) { minutes(random, 20, 900) } else { Duration::from_secs(3 * 3600) },
+            delete: match random.below(20) {
+                0..3 => minutes(random, 20, 120),
+                3..6 => minutes(random, 20, 900),
+                _ => Duration::from_secs(3 * 3600),
+            },
             health: if random.percent(20) { minutes(random, 30, 600) } else { Duration::from_secs(600) },
             attempts: random.percent(30).then(|| u32::try_from(random.below(6) + 1).unwrap_or(1)),
             start_if_stopped: random.percent(25),
