@@ -62,7 +62,7 @@ impl Options {
         let minutes = |random: &mut Random, from, to| Duration::from_secs(random.below(to - from) + from);
         Self {
             is_forceful: random.percent(5),
-            forces: random.percent(15),
+            forces: random.percent(25),
             assumes: random.percent(15),
             delete: match random.below(20) {
                 0..3 => minutes(random, 20, 120),

@@ -269,9 +269,10 @@ impl GitlabSettings {
 
 impl Step {
     fn new(random: &mut Random) -> Self {
+        let long = random.percent(10).then(|| Timed::long(random));
         Self {
             command: Command::new(random),
-            faults: (0..random.below(MAX_FAULTS)).map(|_| Timed::new(random)).collect(),
+            faults: (0..random.below(MAX_FAULTS)).map(|_| Timed::new(random)).chain(long).collect(),
             interrupt: random.percent(20).then(|| interrupt(random)),
             parallelism: *random.pick(&[10, 10, 10, 1, 30]),
             saved: random.percent(10).then(|| random.millis(1_000, 60_000)),
@@ -359,6 +360,13 @@ fn action(random: &mut Random) -> (Duration, ActionKind, u64) {
 impl Timed {
     fn new(random: &mut Random) -> Self {
         Self { after: random.millis(0, 120_000), host: random.below(1_000), fault: fault(random) }
+    }
+
+    /// A host that cannot be reached until after the timeout of its drain.
+    fn long(random: &mut Random) -> Self {
+        let fault = network::Fault::Fails(*random.pick(&network::Failure::ALL));
+        let fault = Fault::Network { fault, lasts: random.millis(20_000, 300_000) };
+        Self { after: random.millis(0, 5_000), host: random.below(1_000), fault }
     }
 }
 
