@@ -109,7 +109,10 @@ impl Terraform {
             }
         }
         let Some(key) = planning.replace.as_ref().or(planning.tainted.as_ref()) else { return };
-        let stays = config.managers.contains_key(key) && self.current(Kind::Drain, key).is_some();
+        let drained = self.current(Kind::Drain, key).and_then(super::Object::instance);
+        // After `-target` of an instance, the drain is that of an instance that is gone.
+        let is_of_it = drained == self.current(Kind::Instance, key).and_then(super::Object::instance);
+        let stays = config.managers.contains_key(key) && drained.is_some() && is_of_it;
         let is_replaced = changes.iter().any(|change| change.kind == Kind::Instance && change.key == *key);
         // runner_drain: "The provider refuses a plan that would drain the runner of an instance that stays."
         if stays && !is_replaced {
