@@ -2,12 +2,31 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{
     gitlab,
     host::operator::Action,
     network,
     world::{Happening, Inner},
 };
+
+/// A fault at a moment that random times rarely meet: when the wrapper of a host has this state, as the table names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aimed {
+    pub(super) state: &'static str,
+    pub(super) at: At,
+    pub(super) fault: Fault,
+}
+
+/// The moment of an aimed fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// So long after the state has begun.
+    After(Duration),
+    /// So long before the wrapper's timer is due.
+    BeforeDue(Duration),
+}
 
 /// What happens to one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,31 +62,60 @@ impl Inner {
         }
         let count = self.hosts.len().max(1) as u64;
         let at = usize::try_from(number % count).unwrap_or_default();
-        let Some((instance, address)) =
-            self.hosts.iter().nth(at).map(|(instance, host)| (instance.clone(), host.address.clone()))
-        else {
-            return;
-        };
+        if let Some(instance) = self.hosts.keys().nth(at).cloned() {
+            self.fault_of_host(&instance, fault);
+        }
+    }
+
+    pub(super) fn fault_of_host(&mut self, instance: &str, fault: Fault) {
         match fault {
-            Fault::KillWrapper => self.kill_wrapper(&instance, "is killed"),
+            Fault::KillWrapper => self.kill_wrapper(instance, "is killed"),
             Fault::KillWrapperIn { steps } => {
-                if let Some(host) = self.hosts.get_mut(&instance) {
+                if let Some(host) = self.hosts.get_mut(instance) {
                     host.kill_in = Some(steps);
                 }
             }
-            Fault::ResetHost => self.reset(&instance),
+            Fault::ResetHost => self.reset(instance),
             Fault::DiskFails { lasts } => {
-                self.disk(&instance, false);
-                self.later(&instance, lasts, Happening::DiskWorks);
+                self.disk(instance, false);
+                self.later(instance, lasts, Happening::DiskWorks);
             }
-            Fault::RunnerCrashes => self.runner_crashes(&instance),
+            Fault::RunnerCrashes => self.runner_crashes(instance),
             Fault::Network { fault, lasts } => {
-                self.log(&instance, format!("network: {fault:?}"));
+                let Some(address) = self.hosts.get(instance).map(|host| host.address.clone()) else { return };
+                self.log(instance, format!("network: {fault:?}"));
                 self.trace.count(format!("network {fault:?}"));
-                self.faults.insert(address, (fault, tokio::time::Instant::now() + lasts));
+                self.faults.insert(address, (fault, Instant::now() + lasts));
             }
-            Fault::Gitlab { .. } => {}
-            Fault::Host(action) => self.act(&instance, action),
+            Fault::Gitlab { fault, lasts } => self.gitlab_fails(fault, lasts),
+            Fault::Host(action) => self.act(instance, action),
+        }
+    }
+
+    /// The aimed faults of a step, in this order: each is for a state that begins after the state of the one before.
+    pub(super) fn aim(&mut self, faults: &[Aimed]) {
+        self.aims = faults.iter().copied().collect();
+        let hosts: Vec<_> = self.hosts.keys().cloned().collect();
+        for host in hosts {
+            self.meet_aims(&host);
+        }
+    }
+
+    /// The wrapper of this host may have a state that a fault is aimed at.
+    pub(super) fn meet_aims(&mut self, instance: &str) {
+        while let Some(Aimed { state, at, fault }) = self.aims.front().copied()
+            && let Some((now, due)) = self.hosts.get(instance).and_then(|host| host.aimed_state())
+            && now == state
+        {
+            self.aims.pop_front();
+            self.trace.count("aimed fault");
+            self.log(instance, format!("aimed at {state}, {at:?}: {fault:?}"));
+            let at = match (at, due) {
+                (At::After(time), _) => Instant::now() + time,
+                (At::BeforeDue(time), Some(due)) => due.checked_sub(time).unwrap_or(due),
+                (At::BeforeDue(_), None) => Instant::now(),
+            };
+            self.at(instance, at, Happening::Aimed { fault });
         }
     }
 }

@@ -1,9 +1,11 @@
 //! One run as data: the settings, what the users do, and the faults. A seed has one scenario, and a shorter one shows the cause of a violation.
 
+mod courses;
+
 use std::time::Duration;
 
 use super::{
-    fault::Fault,
+    fault::{Aimed, Fault},
     gitlab,
     host::operator::{self, Action},
     network,
@@ -85,6 +87,8 @@ pub(super) enum Receipt {
 pub(super) struct Step {
     pub(super) command: Command,
     pub(super) faults: Vec<Timed>,
+    /// One after the other.
+    pub(super) aims: Vec<Aimed>,
     pub(super) interrupt: Option<Interrupt>,
     pub(super) parallelism: usize,
     /// The plan is saved, and applied after this time.
@@ -154,8 +158,8 @@ impl Scenario {
             is_alone: random.percent(40),
         };
         if scenario.is_alone {
-            scenario.gitlab.jobs = 400;
-            scenario.steps.iter_mut().for_each(|step| *step = Step::alone(random));
+            scenario.gitlab.jobs = *random.pick(&[400, 400, 20]);
+            scenario.steps = (0..4).map(|_| Step::alone(random)).collect();
         }
         scenario.settle();
         scenario
@@ -200,6 +204,12 @@ impl Scenario {
             for fault in 0..self.steps[step].faults.len() {
                 add(&|it| {
                     it.steps[step].faults.remove(fault);
+                });
+            }
+            add(&|it| it.steps[step].aims.clear());
+            for aim in 0..self.steps[step].aims.len() {
+                add(&|it| {
+                    it.steps[step].aims.remove(aim);
                 });
             }
             for action in 0..self.steps[step].actions.len() {
@@ -273,6 +283,7 @@ impl Step {
         Self {
             command: Command::new(random),
             faults: (0..random.below(MAX_FAULTS)).map(|_| Timed::new(random)).chain(long).collect(),
+            aims: (0..random.below(4).saturating_sub(2)).map(|_| courses::in_rollout(random)).collect(),
             interrupt: random.percent(20).then(|| interrupt(random)),
             parallelism: *random.pick(&[10, 10, 10, 1, 30]),
             saved: random.percent(10).then(|| random.millis(1_000, 60_000)),
@@ -290,11 +301,14 @@ impl Step {
 impl Step {
     /// Of a host without Terraform: many faults, and often one just after another.
     fn alone(random: &mut Random) -> Self {
+        if random.percent(80) {
+            return Self::aimed(random);
+        }
         let mut after = random.millis(0, 20_000);
         let faults = (0..random.below(30)).map(|_| {
             let is_in_burst = random.percent(60);
             after += if is_in_burst { random.millis(0, 700) } else { random.millis(0, 20_000) };
-            Timed { after, host: 0, fault: Inner::fault_of_host(random, is_in_burst) }
+            Timed { after, host: 0, fault: Inner::fault_of_a_host(random, is_in_burst) }
         });
         let mut faults: Vec<_> = faults.collect();
         if random.percent(50) {
@@ -305,14 +319,36 @@ impl Step {
                 faults.push(Timed { after, host: 0, fault });
             }
         }
+        Self { pause: after + Duration::from_secs(5), ..Self::quiet(faults) }
+    }
+
+    /// Of a host without Terraform: the way to one row of the table, and little else.
+    fn aimed(random: &mut Random) -> Self {
+        let (aims, lasts) = courses::to_row(random);
+        // The way begins with a runner that is running.
+        let start = |after, action| Timed { after, host: 0, fault: Fault::Host(action) };
+        let mut faults = vec![
+            start(Duration::ZERO, Action::ServiceStarts),
+            start(Duration::from_secs(1), Action::Cancel),
+            start(Duration::from_secs(2), Action::Start),
+        ];
+        if random.percent(30) {
+            let (after, fault) = (random.millis(0, 20_000), Inner::fault_of_a_host(random, true));
+            faults.push(Timed { after, host: 0, fault });
+        }
+        Self { aims, pause: lasts, ..Self::quiet(faults) }
+    }
+
+    fn quiet(faults: Vec<Timed>) -> Self {
         Self {
             command: Command::Apply,
             faults,
+            aims: Vec::new(),
             interrupt: None,
             parallelism: 10,
             saved: None,
             actions: Vec::new(),
-            pause: after + Duration::from_secs(5),
+            pause: Duration::from_secs(5),
             after_failure: Next::Repeat,
         }
     }
@@ -382,7 +418,7 @@ fn fault(random: &mut Random) -> Fault {
         9 => Fault::RunnerCrashes,
         14.. => Fault::Host(Action::in_rollout(random)),
         _ => {
-            let fault = match random.percent(60) {
+            let fault = match random.percent(70) {
                 true => network::Fault::Fails(*random.pick(&network::Failure::ALL)),
                 false => *random.pick(&network::Fault::OTHERS),
             };

@@ -89,9 +89,9 @@ fn chosen_seeds_have_no_violation() {
     let rate = report.seeds as f64 / elapsed;
     println!("{} seeds in {elapsed:.1} s ({rate:.0} seeds/s), {} failed", report.seeds, report.failed.len());
     if number("ROWS") == Some(1) {
-        let missing = host::table::missing(&report.counts);
-        println!("{} of {} rows of the table were never reached:", missing.len(), host::table::rows());
-        missing.iter().for_each(|row| println!("    {row}"));
+        let rare = host::table::rare(&report.counts, report.seeds);
+        println!("{} of {} rows are reached less than once in 1,000 seeds:", rare.len(), host::table::rows());
+        rare.iter().for_each(|row| println!("    {row}"));
     }
     for failed in &report.failed {
         println!("seed {}: {}", failed.seed, failed.violations.join("; "));

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use tokio::{
 use crate::traces::Traces;
 
 use super::{
+    fault::Aimed,
     gitlab::Gitlab,
     host::Host,
     network::{Fault, LateRequest},
@@ -97,6 +98,10 @@ pub(super) enum Happening {
         host: u64,
         fault: super::fault::Fault,
     },
+    /// The moment that a fault was aimed at.
+    Aimed {
+        fault: super::fault::Fault,
+    },
     DiskWorks,
     /// A request arrives that was on its way for long.
     LateRequest {
@@ -154,6 +159,8 @@ pub(super) struct Inner {
     pub(super) traces: Traces,
     pub(super) next_pid: u32,
     pub(super) late: Vec<LateRequest>,
+    /// Faults that wait for a state of a wrapper: the first one is next.
+    pub(super) aims: VecDeque<Aimed>,
     /// The instances of which a drain was requested.
     pub(super) asked: BTreeSet<String>,
     /// Why an instance may be destroyed while its runner runs.
@@ -177,6 +184,7 @@ impl World {
             traces: Traces::default(),
             next_pid: 100,
             late: Vec::new(),
+            aims: VecDeque::new(),
             asked: BTreeSet::new(),
             excuses: BTreeMap::new(),
         };
@@ -275,7 +283,9 @@ impl Inner {
     pub(super) fn end_faults(&mut self) {
         self.faults.clear();
         self.gitlab.end_fault();
-        self.queue.retain(|Reverse(entry)| !matches!(entry.what, Happening::Fault { .. }));
+        self.aims.clear();
+        let is_fault = |what: &Happening| matches!(what, Happening::Fault { .. } | Happening::Aimed { .. });
+        self.queue.retain(|Reverse(entry)| !is_fault(&entry.what));
     }
 
     fn next_due(&self) -> Option<Instant> {
@@ -319,6 +329,7 @@ impl Inner {
             Happening::Reported { pid, section } => self.job_reported(host, pid, section),
             Happening::JobEnds { pid, job } => self.job_ends(host, pid, job),
             Happening::CleanupEnds { pid } => self.cleanup_ends(host, pid),
+            Happening::Aimed { fault } => self.fault_of_host(host, fault),
             Happening::DiskWorks => self.disk(host, true),
             Happening::Host(what) => self.happens(host, what),
             Happening::LateRequest { number } => self.late_request_arrives(host, number),

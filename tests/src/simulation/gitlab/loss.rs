@@ -102,4 +102,8 @@ pub(in crate::simulation) const LOSSES: &str =
 /// Reasons of a SIGQUIT without a wait for a gap.
 pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
 pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
-const WITHOUT_WAIT: [&str; 2] = [NO_GAP, DISTURBED];
+/// The wrapper reports no open request.
+pub(in crate::simulation) const AFTER_READ: &str = "its request began after the last read";
+/// The operator has set it.
+pub(in crate::simulation) const SHORT_LIMIT: &str = "requests were open until a short limit";
+const WITHOUT_WAIT: [&str; 3] = [NO_GAP, DISTURBED, SHORT_LIMIT];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
-use super::{Fate, JOB_TIMEOUT, URL, answers::Answers};
+use super::{AFTER_READ, Fate, JOB_TIMEOUT, URL, answers::Answers};
 use crate::simulation::{scenario::Receipt, world::Inner};
 
 /// The provider asks for so long: `fleet::receipt::LIMIT`.
@@ -24,6 +24,8 @@ pub(in crate::simulation) struct Ended {
     is_kept: bool,
     /// The user has interrupted the command.
     is_interrupted: bool,
+    /// The instance did not exist any more.
+    is_gone: bool,
 }
 
 impl Ended {
@@ -58,6 +60,7 @@ fn jobs(text: &str) -> impl Iterator<Item = u64> {
 impl Inner {
     /// A drain of this instance has succeeded with these warnings.
     pub(in crate::simulation) fn drain_reported(&mut self, instance: &str, ended: Ended, answers: &Answers) {
+        let ended = Ended { is_gone: !self.hosts.contains_key(instance), ..ended };
         if self.gitlab.settings.receipt == Receipt::None || ended.is_kept {
             return;
         }
@@ -166,11 +169,19 @@ impl Inner {
                 Fate::Lost(_) if !is_named && asked.is_some_and(|asked| since + JOB_TIMEOUT <= asked) => {
                     self.trace.count("lost job that GitLab has failed before the drain ended");
                 }
+                // drain-start, "The receipt": such a drain ends with the first empty list.
+                Fate::Lost(cause)
+                    if !is_named && cause == AFTER_READ && asked.is_some_and(|asked| asked < since) =>
+                {
+                    self.trace.count("limit: a job was assigned after the receipt of a clean drain");
+                }
                 Fate::Lost(cause) if !is_named => match self.gitlab.receipts.get(host) {
                     None => self.trace.count("lost job without a receipt"),
                     Some(ended) if ended.is_assumed || !ended.missing.is_empty() => {
                         self.trace.count("lost job without an answer of GitLab");
                     }
+                    // runner_drain, "Limits": the drain was that of an instance with the address of the lost one.
+                    Some(ended) if ended.is_gone => self.trace.count("limit: lost job of a lost instance"),
                     Some(_) => {
                         self.violation(host, format!("job {id} was lost, and no warning names it: {cause}"));
                     }

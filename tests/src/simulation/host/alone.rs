@@ -12,28 +12,31 @@ use super::{
     Host,
 };
 
+pub(super) const INSTANCE: &str = "alone";
+
 /// The time after all faults in which every drain must end: the longest job, cleanup and wait for a gap.
 const END: Duration = Duration::from_secs(900);
 /// What the faults have left happens within this time, for example restarts, callbacks and late requests.
 const SETTLES: Duration = Duration::from_secs(150);
 
 pub(in crate::simulation) async fn run(world: &Arc<World>, scenario: &Scenario) {
-    world.now().create_host("alone", "one host", "10.0.0.1");
+    world.now().create_host(INSTANCE, "one host", "10.0.0.1");
     for step in &scenario.steps {
         for timed in &step.faults {
             let happening = Happening::Fault { host: 0, fault: timed.fault };
             world.now().later("", timed.after, happening);
         }
+        world.now().aim(&step.aims);
         sleep(step.pause).await;
     }
     {
         let mut now = world.now();
         now.end_faults();
-        now.repair_host("alone");
+        now.repair_host(INSTANCE);
     }
     settle(world).await;
     // What was stopped starts again.
-    world.now().repair_host("alone");
+    world.now().repair_host(INSTANCE);
     settle(world).await;
 }
 

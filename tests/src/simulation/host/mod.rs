@@ -26,7 +26,7 @@ use std::{collections::VecDeque, time::Duration};
 use grit_proto::wrapper_v1 as v1;
 use grit_wrapper::supervise::{
     Callback, ChildInfo, Event, Policy, RestartWhen, Supervision,
-    process::{BootId, Exit, Identity},
+    process::{BootId, Exit, Identity, Signal},
 };
 use tokio::time::Instant;
 
@@ -57,10 +57,16 @@ pub(super) enum Happens {
     },
     LogRead {
         wrapper: u32,
+        read: u32,
     },
     Called {
         wrapper: u32,
         callback: Callback,
+    },
+    /// The state file was written before a signal, which is sent now.
+    Signals {
+        wrapper: u32,
+        signal: Signal,
     },
     UpgradePauses {
         wrapper: u32,
@@ -96,6 +102,8 @@ pub(super) struct Host {
     /// Why the file may lack what the wrapper has saved.
     file_lost: Option<&'static str>,
     disk_works: bool,
+    /// Until then, a write of the state file takes some time.
+    slow_until: Instant,
     pub(super) runner: Option<Runner>,
     facts: Option<Facts>,
     /// Runners that no wrapper has.
@@ -150,6 +158,8 @@ pub(super) struct Wrapper {
     /// The content of the file, if it is known.
     written: Option<Supervision>,
     busy: Option<Busy>,
+    /// The reads of logs, and their ends by another start: only the last one is in progress.
+    log_reads: u32,
     waiting: VecDeque<Event>,
     /// When the first SIGTERM was answered.
     signalled: Option<Instant>,
@@ -159,13 +169,17 @@ impl Inner {
     pub(super) fn create_host(&mut self, instance: &str, name: &str, address: &str) {
         let random = &mut self.random;
         let restart = *random.pick(&[RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]);
+        let has_rare_settings = instance == alone::INSTANCE;
         let request_gap_timeout = match random.percent(3) {
             true => Duration::ZERO,
+            false if has_rare_settings && random.percent(50) => random.millis(300, 8_000),
             false => Policy::REQUEST_GAP_TIMEOUT,
         };
         let policy = Policy {
             restart,
             request_gap_timeout,
+            termination_timeout: (has_rare_settings && random.percent(30))
+                .then(|| random.millis(500, 10_000)),
             leave_when_stopped: random.percent(10),
             ..Policy::default()
         };
@@ -182,6 +196,7 @@ impl Inner {
             older_file: File::Missing,
             file_lost: None,
             disk_works: true,
+            slow_until: Instant::now(),
             runner: None,
             facts: None,
             strays: Vec::new(),
@@ -297,10 +312,15 @@ impl Inner {
                     self.wrapper_finds(instance, process, until);
                 }
             }
-            Happens::LogRead { wrapper } => self.of_wrapper(instance, wrapper, Event::LogRead([].into())),
+            Happens::LogRead { wrapper, read } => {
+                if self.wrapper(instance, wrapper).is_some_and(|wrapper| wrapper.log_reads == read) {
+                    self.of_wrapper(instance, wrapper, Event::LogRead([].into()));
+                }
+            }
             Happens::Called { wrapper, callback } => {
                 self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
             }
+            Happens::Signals { wrapper, signal } => self.signals_late(instance, wrapper, signal),
             Happens::UpgradePauses { wrapper } => self.upgrade_pauses(instance, wrapper),
             Happens::Upgrades { wrapper } => self.upgrades(instance, wrapper),
             Happens::BrokenFileRemoved => self.broken_file_removed(instance),
@@ -371,6 +391,16 @@ impl Host {
     /// Why a runner runs after a drain that was complete.
     pub(super) fn why_started(&self) -> Option<&'static str> {
         self.forgotten.filter(|_| self.is_drained)
+    }
+
+    /// The state of its wrapper as the table names it, and when the timer of the wrapper is due.
+    pub(super) fn aimed_state(&self) -> Option<(&'static str, Option<Instant>)> {
+        self.wrapper.as_ref()?.table_state(&self.policy)
+    }
+
+    /// Whether a process on it has this job.
+    pub(super) fn has_job(&self, job: u64) -> bool {
+        self.runner.iter().chain(&self.strays).any(|runner| runner.jobs.contains(&job))
     }
 
     /// The task of its wrapper does not read its queue now.

@@ -56,6 +56,20 @@ pub(in crate::simulation) enum Action {
     SignalsRefused {
         lasts: Duration,
     },
+    /// The wrapper cannot see which signals the runner handles: `/proc` has `hidepid`, or the runner's command starts it late.
+    HandlerHidden {
+        lasts: Duration,
+    },
+    /// A write of the state file takes up to two seconds.
+    DiskSlow {
+        lasts: Duration,
+    },
+    /// The jobs of the runner need longer to abort than the wrapper waits.
+    CleanupHangs,
+    /// The runner exits with code 0 at this moment.
+    RunnerExits,
+    /// A callback that was sent is finished at this moment.
+    CallbackEnds,
     /// The next starts of the runner fail.
     Crashes {
         starts: u32,
@@ -158,6 +172,24 @@ impl Inner {
                     facts.refuses_until = Instant::now() + lasts;
                 }
             }
+            Action::HandlerHidden { lasts } => {
+                if let Some(facts) = self.hosts.get_mut(instance).and_then(|host| host.facts.as_mut()) {
+                    facts.hidden_until = Instant::now() + lasts;
+                }
+            }
+            Action::DiskSlow { lasts } => {
+                if let Some(host) = self.hosts.get_mut(instance) {
+                    host.slow_until = Instant::now() + lasts;
+                }
+            }
+            Action::CleanupHangs => {
+                let runner = self.hosts.get_mut(instance).and_then(|host| host.runner.as_mut());
+                if let Some(runner) = runner {
+                    runner.cleanup = Duration::from_secs(300);
+                }
+            }
+            Action::RunnerExits => self.runner_exits_well(instance),
+            Action::CallbackEnds => self.callback_ends(instance),
             Action::Crashes { starts } => {
                 if let Some(host) = self.hosts.get_mut(instance) {
                     host.crashes_left = starts;
@@ -257,7 +289,7 @@ impl Inner {
     }
 
     /// Faults of the wrapper, the host and the runner, for a run without Terraform.
-    pub(in crate::simulation) fn fault_of_host(random: &mut Random, is_in_burst: bool) -> Fault {
+    pub(in crate::simulation) fn fault_of_a_host(random: &mut Random, is_in_burst: bool) -> Fault {
         match random.below(12) {
             0 => Fault::KillWrapper,
             1..3 => Fault::KillWrapperIn { steps: u32::try_from(random.below(16)).unwrap_or_default() },
@@ -307,6 +339,11 @@ fn name(action: Action) -> &'static str {
         Action::RunnerTerminated => "runner: SIGTERM of another process",
         Action::RunnerQuit => "runner: SIGQUIT of another process",
         Action::SignalsRefused { .. } => "runner: signals are refused",
+        Action::HandlerHidden { .. } => "runner: handlers are hidden",
+        Action::DiskSlow { .. } => "host: slow disk",
+        Action::CleanupHangs => "runner: cleanup hangs",
+        Action::RunnerExits => "runner: exits with code 0",
+        Action::CallbackEnds => "operator: a callback is finished",
         Action::Crashes { .. } => "runner: next starts fail",
         Action::CloudDestroys => "host: destroyed by the cloud",
         Action::AddressReused => "host: address reused by another owner",

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use grit_proto::wrapper_v1::Level;
 use grit_wrapper::{
-    supervise::{ChildInfo, Event, Observation, Phase, State, Supervision},
+    supervise::{ChildInfo, Event, Observation, Phase, Policy, State, Supervision},
     testing::{Gap, Probes, RunnerConfig},
 };
 use tokio::time::Instant;
 
 use super::super::{
-    gitlab::PREVENTABLE,
+    gitlab::{AFTER_READ, PREVENTABLE, SHORT_LIMIT},
     runner::{Kind, Mode, Request},
     world::{Happening, Inner},
 };
@@ -250,7 +250,9 @@ impl Inner {
     pub(crate) fn waits_for_held(&self, instance: &str, youngest: Option<Instant>) -> bool {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         let stop = wrapper.and_then(|wrapper| wrapper.supervision.state.stop());
+        let wait = wrapper.and_then(|wrapper| wrapper.eyes.wait.as_ref());
         stop.is_some_and(|stop| stop.open_requests > Some(0))
+            && wait.is_some_and(|wait| wait.begin.elapsed() > 3 * HELD)
             && youngest.is_some_and(|youngest| youngest.elapsed() > 3 * HELD)
     }
 
@@ -274,15 +276,19 @@ impl Inner {
         let wait = wrapper.eyes.wait.as_ref();
         let seen = wait.and_then(|wait| wait.seen);
         let has_waited = wait.is_some_and(|wait| wait.begin.elapsed() >= UNREADABLE);
+        let timeout = self.hosts.get(instance).map(|host| host.policy.request_gap_timeout);
+        if timeout < Some(Policy::REQUEST_GAP_TIMEOUT)
+            && wait.is_some_and(|wait| timeout <= Some(wait.begin.elapsed()))
+        {
+            return SHORT_LIMIT;
+        }
         let is_measured = self.hosts.get(instance).is_some_and(|host| host.setup.is_measured());
         match open {
             // So early, it reports an unknown number only for a runner without the metric.
             None if is_measured && !has_waited => PREVENTABLE,
             None => "the open requests are unknown",
             Some(1..) => "requests were open until the limit",
-            Some(0) if seen.is_none_or(|seen| seen < request.number) => {
-                "its request began after the last read"
-            }
+            Some(0) if seen.is_none_or(|seen| seen < request.number) => AFTER_READ,
             Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => {
                 "GitLab assigned it late"
             }

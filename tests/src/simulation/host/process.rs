@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
+        gitlab::DISTURBED,
         random::Random,
         runner::{Mode, Runner},
         world::{Happening, Inner},
@@ -25,6 +26,8 @@ pub(super) struct Facts {
     pub(super) started: Instant,
     /// When the kernel shows a handler for SIGQUIT: Go's runtime installs it long before the runner does, and a script has none before its exec.
     pub(super) shown_at: Instant,
+    /// Until then, the wrapper cannot read the handlers.
+    pub(super) hidden_until: Instant,
     /// The wrapper has let it execute the runner.
     pub(super) is_released: bool,
     /// Another wrapper started it.
@@ -62,6 +65,7 @@ impl Facts {
             pid,
             started: now,
             shown_at: now + shown,
+            hidden_until: now,
             is_released: false,
             is_adopted: false,
             refuses_until: now,
@@ -108,7 +112,7 @@ impl Facts {
     }
 
     pub(super) fn shows_handler(&self) -> bool {
-        Instant::now() >= self.shown_at
+        Instant::now() >= self.shown_at.max(self.hidden_until)
     }
 }
 
@@ -174,6 +178,20 @@ impl Inner {
         self.jobs_abort(instance, pid, "its runner crashed");
         let exit = if self.random.percent(50) { Exit::Signal(9) } else { Exit::Code(1) };
         self.runner_exits(instance, pid, exit);
+    }
+
+    /// Its jobs end, it cancels its requests, as after SIGQUIT of another process, and it exits with code 0.
+    pub(super) fn runner_exits_well(&mut self, instance: &str) {
+        let Some(runner) = self.hosts.get(instance).and_then(|host| host.runner.as_ref()) else { return };
+        let (pid, jobs) = (runner.pid, runner.jobs.clone());
+        if runner.mode == Mode::AtBarrier || !jobs.is_empty() && !self.gitlab.takes_reports() {
+            return;
+        }
+        for job in jobs {
+            self.job_ends(instance, pid, job);
+        }
+        self.cancel_requests(instance, pid, Some(DISTURBED));
+        self.runner_exits(instance, pid, Exit::Code(0));
     }
 
     pub(super) fn jobs_abort(&mut self, instance: &str, pid: u32, why: &'static str) {

@@ -98,7 +98,7 @@ impl Inner {
                 facts.terminated = Some(now);
                 facts.is_terminate_lost = false;
                 facts.is_terminate_cut = false;
-                facts.spared_until = Some(now + spared(facts.observed));
+                facts.spared_until = Some(now + spared(&host.policy, facts.observed));
                 if facts.is_disturbed {
                     self.trace.count("SIGTERM of the wrapper after that of another process");
                 }
@@ -119,8 +119,21 @@ impl Inner {
         let is_lost = facts.last_quit.is_some_and(|sent| now < sent + CHANNEL);
         match (signal, mode) {
             (Signal::Kill, _) => {
+                let exits = facts.exit;
                 self.jobs_abort(instance, pid, "its runner was killed after a forceful stop");
-                self.ends(instance, pid, Duration::from_millis(1), Exit::Signal(9));
+                match self.random.below(10) {
+                    0 => {
+                        self.trace.count("SIGKILL comes just after the end of the runner");
+                        self.ends(instance, pid, Duration::from_millis(1), exits);
+                    }
+                    1..5 => {
+                        // It waits for a device or a network file system.
+                        self.trace.count("SIGKILL to a runner that hangs in the kernel");
+                        let hangs = self.random.millis(1, 10_000);
+                        self.ends(instance, pid, hangs, Exit::Signal(9));
+                    }
+                    _ => self.ends(instance, pid, Duration::from_millis(1), Exit::Signal(9)),
+                }
             }
             (_, Mode::AtBarrier) => {}
             (Signal::Reload, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(1)),
@@ -187,7 +200,8 @@ impl Inner {
 }
 
 /// The time for the cleanup after SIGTERM, which a state file rounds: `docs/wrapper/reference.md`, `--process-termination-timeout`.
-fn spared(observed: Observation) -> Duration {
+fn spared(policy: &Policy, observed: Observation) -> Duration {
     let limit = observed.shutdown_timeout.unwrap_or_default() + Policy::EXIT_TIME;
-    limit.max(Policy::MIN_TERMINATION_TIMEOUT) - Duration::from_millis(10)
+    let limit = policy.termination_timeout.unwrap_or(limit.max(Policy::MIN_TERMINATION_TIMEOUT));
+    limit.saturating_sub(Duration::from_millis(10))
 }

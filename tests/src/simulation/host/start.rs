@@ -139,14 +139,8 @@ impl Inner {
     fn wrapper_runs(&mut self, instance: &str) {
         self.save(instance);
         let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
-        let (number, supervision) = (wrapper.number, &wrapper.supervision);
-        let past = supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
-        let due = match &supervision.state {
-            State::Exited { stop: Some(stop), .. } => &stop.callbacks[..],
-            _ => &[],
-        };
-        let callbacks: Vec<_> = due.iter().chain(past).cloned().collect();
-        for callback in callbacks {
+        let number = wrapper.number;
+        for callback in wrapper.sent_callbacks() {
             self.send_callback(instance, callback);
         }
         if self.survives(instance).is_err() {

@@ -1,10 +1,6 @@
 //! The transition table of the core, as its snapshot has it: each transition of a run must be one of its rows.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use grit_wrapper::supervise::{
     Event, Mode, Phase, Policy, Reload, State,
@@ -30,7 +26,7 @@ static ROWS: LazyLock<BTreeMap<(&str, &str), &str>> = LazyLock::new(|| {
 });
 
 /// Next states that the table does not have, because it has one policy (restart on failure), a child of 10 s, and known exits.
-const OTHERS: [(&str, &str, &str, &str); 16] = [
+const OTHERS: [(&str, &str, &str, &str); 18] = [
     ("running", "exited, code 0", "backoff", "restart always"),
     ("running", "exited, code 1", "failed", "restart never"),
     ("running, reload held", "exited, code 0", "backoff", "restart always"),
@@ -46,6 +42,8 @@ const OTHERS: [(&str, &str, &str, &str); 16] = [
     ("holding, sent", "tick, handler", "holding", "the child is too young"),
     ("holding, just sent", "tick, handler", "holding", "the child is too young"),
     ("holding, past deadline", "tick, handler", "spacing", "SIGQUIT was sent a moment ago"),
+    ("awaiting gap, perhaps sent", "force", "spacing", "SIGQUIT was perhaps sent a moment ago"),
+    ("draining, refused", "force", "spacing", "SIGQUIT was refused a moment ago"),
     ("backoff", "stop", "stopped", "the child exited with code 0"),
 ];
 
@@ -57,6 +55,8 @@ pub(super) struct Row {
 }
 
 /// The row of a transition; `None` for a combination that the table does not show.
+///
+/// The row of a refused SIGQUIT is that of each moment before the next attempt, but for the tick.
 pub(super) fn row(
     before: &State,
     event: &'static str,
@@ -67,6 +67,13 @@ pub(super) fn row(
     let state = variant(before, policy)?;
     let expected = *ROWS.get(&(state, event))?;
     let next = after.name();
+    if let Some(why) = impossible(state, event) {
+        if why == LATE_READ {
+            return None;
+        }
+        let unexpected = Some(format!("{state} + {event}, and {why}"));
+        return Some(Row { name: format!("impossible row {state} + {event}"), unexpected });
+    }
     if is_refused && expected != next {
         // A wrapper that is leaving refuses more.
         return None;
@@ -91,51 +98,69 @@ fn is_same_end(one: &str, other: &str) -> bool {
     is_end(one) && is_end(other)
 }
 
-/// The rows that no run has reached.
-pub(in crate::simulation) fn missing(counts: &BTreeMap<String, u64>) -> Vec<String> {
-    let reached: BTreeSet<_> = counts
-        .keys()
-        .filter_map(|name| name.strip_prefix("row ")?.split_once(" -> "))
-        .map(|(head, _)| head.to_owned())
-        .collect();
-    let all = ROWS
-        .iter()
-        .filter(|((state, event), _)| is_possible(state, event))
-        .map(|((state, event), next)| (format!("{state} + {event}"), next));
-    all.filter(|(head, _)| !reached.contains(head)).map(|(head, next)| format!("{head} -> {next}")).collect()
+/// The rows that are reached less than once in 1,000 seeds, with their numbers.
+pub(in crate::simulation) fn rare(counts: &BTreeMap<String, u64>, seeds: u64) -> Vec<String> {
+    let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, count) in counts {
+        if let Some((head, _)) = name.strip_prefix("row ").and_then(|row| row.split_once(" -> ")) {
+            *reached.entry(head).or_default() += count;
+        }
+    }
+    let possible = ROWS.keys().filter(|(state, event)| impossible(state, event).is_none());
+    let counted = possible.map(|(state, event)| {
+        let head = format!("{state} + {event}");
+        let count = reached.get(head.as_str()).copied().unwrap_or_default();
+        (count, head)
+    });
+    let mut rare: Vec<_> = counted.filter(|(count, _)| count * 1_000 < seeds).collect();
+    rare.sort();
+    rare.into_iter().map(|(count, head)| format!("{count:>6} {head}")).collect()
 }
 
 pub(in crate::simulation) fn rows() -> usize {
-    ROWS.keys().filter(|(state, event)| is_possible(state, event)).count()
+    ROWS.keys().filter(|(state, event)| impossible(state, event).is_none()).count()
 }
 
-/// Whether `supervise::Task` can bring this event in this state.
-fn is_possible(state: &str, event: &str) -> bool {
+/// Why `supervise::Task` cannot bring this event in this state. The rest of the table is there because the function is total.
+fn impossible(state: &str, event: &str) -> Option<&'static str> {
     let is = |names: &[&str]| names.iter().any(|name| state.starts_with(name));
     let has_child = !is(&["idle", "starting", "backoff", "stopped"]);
-    // The timer comes before requests, and only the exit before the timer.
     let is_due = state.ends_with(" due") || state.ends_with("past deadline");
+    let asks = is(&["running", "holding"]);
     match event {
-        "spawned" | "spawn failed" => is(&["starting"]),
-        // It handles nothing while it starts a child.
-        _ if is(&["starting"]) => false,
-        "exited, code 0" | "exited, code 1" => has_child,
-        "tick" | "tick, handler" if is_due => event == "tick" || is(&["running", "holding"]),
-        _ if is_due => false,
-        "SIGQUIT sent" | "SIGQUIT refused" => is(&["draining"]),
-        "aborts jobs" => has_child,
-        "open requests" | "no open request" | "requests unknown" => is(&["awaiting gap"]),
-        "tick, handler" | "stop, handler" | "reload, handler" => is(&["running", "holding"]),
-        // A look for the handler.
-        "tick" => is(&["running, reload held", "holding"]),
-        // Nothing is read, or sent, before the first end of a child.
-        "log read" | "called" => !is(&["idle"]),
-        "cancel" | "start" | "force" | "stop" | "leave" | "stop, callback" => !is(&["idle"]),
-        _ => true,
+        "spawned" | "spawn failed" => (!is(&["starting"])).then_some("no child is being started"),
+        _ if is(&["starting"]) => Some("the task handles nothing while it starts a child"),
+        "boot" => is_due.then_some(TIMER_FIRST),
+        _ if is(&["idle"]) => Some("`daemon::run` requests the start before anything else can"),
+        "exited, code 0" | "exited, code 1" => (!has_child).then_some("there is no child"),
+        "tick, handler" | "stop, handler" | "reload, handler" if !asks => {
+            Some("the handlers are read only for a signal that would be held back")
+        }
+        "tick" | "tick, handler" if is_due || is(&["draining, refused"]) => None,
+        "tick" | "tick, handler" => {
+            let ticks = is(&["running", "holding"]);
+            (!ticks).then_some("no timer is due")
+        }
+        _ if is_due => Some(TIMER_FIRST),
+        "SIGQUIT sent" | "SIGQUIT refused" if is(&["draining, refused"]) => {
+            Some("a refused SIGQUIT is repeated only after another wait for a gap")
+        }
+        "SIGQUIT sent" | "SIGQUIT refused" => (!is(&["draining"])).then_some("SIGQUIT was not sent"),
+        "aborts jobs" => (!has_child).then_some(LATE_READ),
+        "open requests" | "no open request" | "requests unknown" => {
+            (!is(&["awaiting gap"])).then_some(LATE_READ)
+        }
+        "log read" => has_child.then_some("`Task::spawn` ends the read of an earlier child's log"),
+        _ => None,
     }
 }
 
-fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
+/// Rare, and without an effect in every state: a read that waited in the queue while its state ended.
+const LATE_READ: &str = "a read belongs to an earlier state";
+const TIMER_FIRST: &str = "`Task::wait` handles the timer before requests and probes";
+
+/// The state as the table names it.
+pub(super) fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
     let now = Instant::now();
     let is_recent = |sent: Instant| now < sent + policy.signal_spacing;
     Some(match state {
@@ -162,8 +187,8 @@ fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
                 Phase::Holding { .. } if is_late => "holding, past deadline",
                 Phase::Holding { until, .. } if now >= until.at => "holding, due",
                 Phase::Holding { .. } => "holding",
-                Phase::AwaitingGap { quit_sent_at: Some(sent), until, .. } => {
-                    if is_late || is_recent(sent.at) || now >= until.at {
+                Phase::AwaitingGap { quit_sent_at: Some(_), until, .. } => {
+                    if is_late || now >= until.at {
                         return None;
                     }
                     "awaiting gap, perhaps sent"
@@ -171,9 +196,8 @@ fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
                 Phase::AwaitingGap { .. } if is_late => "awaiting gap, past deadline",
                 Phase::AwaitingGap { until, .. } if now >= until.at => "awaiting gap, due",
                 Phase::AwaitingGap { .. } => "awaiting gap",
-                Phase::Draining { refused: Some(refused), .. } if !is_late && now >= refused.retry_at.at => {
-                    "draining, refused"
-                }
+                // Before its next attempt: the timer comes before requests.
+                Phase::Draining { refused: Some(_), .. } if !is_late => "draining, refused",
                 Phase::Draining { refused: Some(_), .. } => return None,
                 Phase::Draining { since, .. } if is_late && is_recent(since.at) => return None,
                 Phase::Draining { .. } if is_late => "draining, past deadline",
@@ -210,7 +234,12 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         Event::JobRequests(_, Some(_)) => "open requests",
         Event::JobRequests(_, None) => "requests unknown",
         Event::Stop(stop) if stop.mode == Mode::Forceful => "force",
-        Event::Stop(stop) if stop.deadline.is_some_and(|deadline| deadline.at <= Instant::now()) => "",
+        // It has waited in the queue.
+        Event::Stop(stop) | Event::Leave(stop)
+            if stop.deadline.is_some_and(|deadline| deadline.at <= Instant::now()) =>
+        {
+            ""
+        }
         Event::Stop(stop) if !stop.callbacks.is_empty() => "stop, callback",
         Event::Stop(_) if handles_quit => "stop, handler",
         Event::Stop(_) => "stop",

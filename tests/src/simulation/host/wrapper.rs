@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 
-use grit_wrapper::supervise::{Answer, Context, Effect, Event, Moment, Refusal, Step, Supervision};
+use grit_wrapper::supervise::{
+    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, Supervision, process::Signal,
+};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -36,6 +38,8 @@ pub(crate) enum Busy {
     Exec,
     Exit,
     Upgrade,
+    /// A slow write of the state file before a signal.
+    Write,
 }
 
 impl Inner {
@@ -67,11 +71,28 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return Err(Refusal::Leaving) };
         let Some(wrapper) = &mut host.wrapper else { return Err(Refusal::Leaving) };
         if wrapper.busy.is_some() {
-            wrapper.waiting.push_back(event);
-            self.trace.count("event waits for the wrapper's task");
+            // A timer does not wait: the task looks at it when it is free.
+            if event != Event::Tick {
+                wrapper.waiting.push_back(event);
+                self.trace.count("event waits for the wrapper's task");
+            }
             return Ok(Answer::Done);
         }
+        if event != Event::Tick && self.ticks_first(instance) {
+            return self.deliver(instance, event);
+        }
         self.handle(instance, event)
+    }
+
+    /// The timer comes before requests and probes, and only the exit before the timer (`Task::wait`). Returns whether it was due.
+    fn ticks_first(&mut self, instance: &str) -> bool {
+        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
+        let due = wrapper.and_then(|wrapper| wrapper.supervision.due());
+        let is_due = due.is_some_and(|due| due <= Instant::now());
+        if is_due {
+            let _answer = self.handle(instance, Event::Tick);
+        }
+        is_due
     }
 
     /// The task is free again: what has waited follows.
@@ -91,12 +112,18 @@ impl Inner {
         self.notice_exit(instance);
         while let Some(wrapper) = self.wrapper(instance, number)
             && wrapper.busy.is_none()
-            && let Some(event) = wrapper.waiting.pop_front()
+            && !wrapper.waiting.is_empty()
         {
-            let _answer = self.handle(instance, event);
+            if !self.ticks_first(instance)
+                && let Some(wrapper) = self.wrapper(instance, number)
+                && let Some(event) = wrapper.waiting.pop_front()
+            {
+                let _answer = self.handle(instance, event);
+            }
         }
         if let Some(host) = self.hosts.get(instance).filter(|host| !host.is_busy()) {
             host.queue.wake();
+            self.schedule(instance);
         }
     }
 
@@ -123,6 +150,7 @@ impl Inner {
         if leaves {
             self.wrapper_leaves(instance);
         }
+        self.meet_aims(instance);
         answer.unwrap_or(Ok(Answer::Done))
     }
 
@@ -141,6 +169,11 @@ impl Inner {
         if !is_gap {
             self.save(instance);
             self.survives(instance)?;
+            if let [Effect::Signal(signal)] = effects[..]
+                && self.writes_slowly(instance, signal)
+            {
+                return Ok((answer, false));
+            }
         }
         let leaves = effects.contains(&Effect::Leave);
         for effect in effects {
@@ -156,6 +189,34 @@ impl Inner {
             self.survives(instance)?;
         }
         Ok((answer, leaves))
+    }
+
+    fn signalled(&mut self, instance: &str, signal: Signal) -> Event {
+        match self.signal(instance, signal) {
+            Ok(()) => Event::SignalSent(signal),
+            Err(refused) => Event::SignalRefused(signal, refused.into()),
+        }
+    }
+
+    /// Everything else waits for the write, and so does the signal after it.
+    fn writes_slowly(&mut self, instance: &str, signal: Signal) -> bool {
+        let Some(host) = self.hosts.get_mut(instance) else { return false };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
+            return false;
+        };
+        wrapper.busy = Some(Busy::Write);
+        let wrapper = wrapper.number;
+        let time = self.random.millis(0, 2_000);
+        self.trace.count("slow write before a signal");
+        self.later(instance, time, Happening::Host(Happens::Signals { wrapper, signal }));
+        true
+    }
+
+    pub(super) fn signals_late(&mut self, instance: &str, number: u32, signal: Signal) {
+        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Write)) {
+            let event = self.signalled(instance, signal);
+            self.wrapper_is_free(instance, Some(event));
+        }
     }
 
     fn awaits_gap(&self, instance: &str) -> bool {
@@ -267,19 +328,16 @@ impl Inner {
         match effect {
             Effect::Spawn => self.spawn(instance, events)?,
             Effect::Signal(signal) => {
-                let sent = self.signal(instance, signal);
+                events.push_back(self.signalled(instance, signal));
                 self.survives(instance)?;
-                events.push_back(match sent {
-                    Ok(()) => Event::SignalSent(signal),
-                    Err(refused) => Event::SignalRefused(signal, refused.into()),
-                });
             }
-            Effect::ReadLog(_) => {
+            Effect::ReadLog(_) if self.hosts.get(instance).is_some_and(|host| host.has_journal) => {
                 // `journalctl` takes some time.
                 let delay = self.random.millis(5, 500);
-                let wrapper = self.number(instance);
-                self.later(instance, delay, Happening::Host(Happens::LogRead { wrapper }));
+                let (wrapper, read) = (self.number(instance), self.log_is_not_read(instance));
+                self.later(instance, delay, Happening::Host(Happens::LogRead { wrapper, read }));
             }
+            Effect::ReadLog(_) => events.push_back(Event::LogRead([].into())),
             Effect::Callback(callback) => self.send_callback(instance, callback),
             Effect::Leave | Effect::Count(_) => {}
         }
@@ -288,8 +346,28 @@ impl Inner {
 
     pub(super) fn send_callback(&mut self, instance: &str, callback: grit_wrapper::supervise::Callback) {
         self.trace.count("callback sent");
-        let (delay, wrapper) = (self.random.millis(5, 20_000), self.number(instance));
+        // `daemon::callback` repeats it for up to an hour.
+        let limit = if self.random.percent(50) { 600_000 } else { 20_000 };
+        let (delay, wrapper) = (self.random.millis(5, limit), self.number(instance));
         self.later(instance, delay, Happening::Host(Happens::Called { wrapper, callback }));
+    }
+
+    /// A read in progress has ended. Returns the number of the next one.
+    pub(super) fn log_is_not_read(&mut self, instance: &str) -> u32 {
+        let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
+            return 0;
+        };
+        wrapper.log_reads += 1;
+        wrapper.log_reads
+    }
+
+    /// A callback that was sent and is not finished is finished now.
+    pub(super) fn callback_ends(&mut self, instance: &str) {
+        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
+        let Some(callback) = wrapper.and_then(|wrapper| wrapper.sent_callbacks().first().cloned()) else {
+            return;
+        };
+        let _answer = self.deliver(instance, Event::CallbackFinished(callback));
     }
 
     pub(super) fn number(&self, instance: &str) -> u32 {
@@ -313,8 +391,23 @@ impl Inner {
 }
 
 impl Wrapper {
+    /// Its state as the table names it, and when its timer is due.
+    pub(super) fn table_state(&self, policy: &Policy) -> Option<(&'static str, Option<Instant>)> {
+        Some((table::variant(&self.supervision.state, policy)?, self.supervision.due()))
+    }
+
     pub(in crate::simulation) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// `Task::unfinished_callbacks`.
+    pub(super) fn sent_callbacks(&self) -> Vec<grit_wrapper::supervise::Callback> {
+        let past = self.supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
+        let due = match &self.supervision.state {
+            State::Exited { stop: Some(stop), .. } => &stop.callbacks[..],
+            _ => &[],
+        };
+        due.iter().chain(past).cloned().collect()
     }
 
     pub(super) fn new(number: u32, process: u32, supervision: Supervision, eyes: Eyes) -> Self {
@@ -326,6 +419,7 @@ impl Wrapper {
             saves_again: false,
             written: None,
             busy: None,
+            log_reads: 0,
             waiting: VecDeque::new(),
             signalled: None,
         }

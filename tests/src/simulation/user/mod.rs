@@ -61,6 +61,7 @@ fn schedule(world: &Arc<World>, step: &Step) {
         let happening = Happening::Fault { host: timed.host, fault: timed.fault };
         world.now().later("", timed.after, happening);
     }
+    world.now().aim(&step.aims);
 }
 
 /// The actions of other users, at the same time.
