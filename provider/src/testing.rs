@@ -71,8 +71,8 @@ pub mod resources {
 
 pub mod transport {
     pub use grit_ssh::{
-        Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict, HostPort,
-        Peer, Phase, Route, Secret, TransportError, WrapperAddress,
+        Attribute, Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict,
+        HostPort, InvalidOption, KeyError, Peer, Phase, Route, Secret, TransportError, WrapperAddress,
     };
 }
 

@@ -92,6 +92,9 @@ fn chosen_seeds_have_no_violation() {
         let rare = host::table::rare(&report.counts, report.seeds);
         println!("{} of {} rows are reached less than once in 1,000 seeds:", rare.len(), host::table::rows());
         rare.iter().for_each(|row| println!("    {row}"));
+        let rare = network::errors::rare(&report.counts, report.seeds);
+        println!("{} of {} errors of the client occur less often:", rare.len(), network::errors::kinds());
+        rare.iter().for_each(|error| println!("    {error}"));
     }
     for failed in &report.failed {
         println!("seed {}: {}", failed.seed, failed.violations.join("; "));

@@ -5,8 +5,8 @@ use std::{io, time::Duration};
 use grit_provider::testing::{
     client::ClientError,
     transport::{
-        Cause, ChannelRefusal, CommandError, HostKeyRefusal, HostKeyVerdict, Peer, Phase, Route,
-        TransportError,
+        Attribute, Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict,
+        InvalidOption, KeyError, Peer, Phase, Route, TransportError,
     },
 };
 use tonic::Code;
@@ -14,10 +14,20 @@ use tonic::Code;
 /// An error of all calls to one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::simulation) enum Failure {
+    /// A file of `ssh.known_hosts` cannot be read any more.
+    InvalidOption,
+    /// The variable with the user name is not set in this run.
+    NoUsername,
     NoCredential,
+    /// The file of the key is gone.
+    Key,
     Agent,
+    AgentSilent,
     QueueTimeout,
+    CommandNotStarted,
     CommandEnded,
+    /// The name of a jump host does not exist.
+    JumpHostUnknown,
     NameUnknown,
     NameServiceFails,
     ConnectionRefused,
@@ -33,6 +43,9 @@ pub(in crate::simulation) enum Failure {
     HandshakeLost,
     HostKeyChanged,
     HostKeyUnknown,
+    HostKeyRevoked,
+    AuthorityRevoked,
+    BadCertificate,
     LoginRejected,
     MoreFactors,
     TooManyAttempts,
@@ -54,14 +67,25 @@ pub(in crate::simulation) enum Failure {
     Internal,
     PermissionDenied,
     Unimplemented,
+    InvalidArgument,
+    DeadlineExceeded,
+    /// Of a proxy before the wrapper.
+    Unauthenticated,
+    Unknown,
 }
 
 impl Failure {
-    pub(in crate::simulation) const ALL: [Self; 38] = [
+    pub(in crate::simulation) const ALL: [Self; 51] = [
+        Self::InvalidOption,
+        Self::NoUsername,
         Self::NoCredential,
+        Self::Key,
         Self::Agent,
+        Self::AgentSilent,
         Self::QueueTimeout,
+        Self::CommandNotStarted,
         Self::CommandEnded,
+        Self::JumpHostUnknown,
         Self::NameUnknown,
         Self::NameServiceFails,
         Self::ConnectionRefused,
@@ -76,6 +100,9 @@ impl Failure {
         Self::HandshakeLost,
         Self::HostKeyChanged,
         Self::HostKeyUnknown,
+        Self::HostKeyRevoked,
+        Self::AuthorityRevoked,
+        Self::BadCertificate,
         Self::LoginRejected,
         Self::MoreFactors,
         Self::TooManyAttempts,
@@ -96,13 +123,17 @@ impl Failure {
         Self::Internal,
         Self::PermissionDenied,
         Self::Unimplemented,
+        Self::InvalidArgument,
+        Self::DeadlineExceeded,
+        Self::Unauthenticated,
+        Self::Unknown,
     ];
 
     /// How long a call takes until it fails. `None`: a round trip.
     pub(super) fn takes(self) -> Option<Duration> {
         match self {
             Self::QueueTimeout | Self::HandshakeTimeout | Self::LoginTimeout => Some(Duration::from_secs(10)),
-            Self::ServerSilent | Self::WrapperSilent => Some(Duration::from_secs(15)),
+            Self::AgentSilent | Self::ServerSilent | Self::WrapperSilent => Some(Duration::from_secs(15)),
             _ => None,
         }
     }
@@ -114,7 +145,11 @@ impl Failure {
             return ClientError::Status { method, code, message, route: Box::new(route.clone()) };
         }
         let (phase, cause) = self.cause(limit);
-        TransportError::at(phase, route.clone(), cause).into()
+        let mut route = route.clone();
+        if self == Self::JumpHostUnknown {
+            (route.method, route.hop) = (ConnectionMethod::ProxyJump, Some(1));
+        }
+        TransportError::at(phase, route, cause).into()
     }
 
     /// Whether no host responds, as runner_drain (Hosts that are gone) has it: "Connection refused, host unreachable, no response to the TCP
@@ -133,6 +168,9 @@ impl Failure {
             self,
             Self::HostKeyChanged
                 | Self::HostKeyUnknown
+                | Self::HostKeyRevoked
+                | Self::AuthorityRevoked
+                | Self::BadCertificate
                 | Self::LoginRejected
                 | Self::MoreFactors
                 | Self::TooManyAttempts
@@ -147,6 +185,10 @@ impl Failure {
             Self::Internal => Code::Internal,
             Self::PermissionDenied => Code::PermissionDenied,
             Self::Unimplemented => Code::Unimplemented,
+            Self::InvalidArgument => Code::InvalidArgument,
+            Self::DeadlineExceeded => Code::DeadlineExceeded,
+            Self::Unauthenticated => Code::Unauthenticated,
+            Self::Unknown => Code::Unknown,
             _ => return None,
         })
     }
@@ -167,17 +209,34 @@ impl Failure {
         };
         let refused = |reason| Cause::ChannelRefused { reason, text: "open failed".to_owned() };
         match self {
+            Self::InvalidOption => {
+                let (attribute, problem) = (Attribute::Ssh("known_hosts"), "it cannot be read".to_owned());
+                (Phase::Setup, Cause::Option(InvalidOption { attribute, problem, placeholder: None }))
+            }
+            Self::NoUsername => (Phase::Setup, Cause::NoUsername),
             Self::NoCredential => (Phase::Setup, Cause::NoCredential),
+            Self::Key => {
+                let (path, problem) = ("/key".to_owned(), "No such file or directory".to_owned());
+                (Phase::Setup, Cause::Key(KeyError::Unreadable { path, problem }))
+            }
             Self::Agent => {
                 let (socket, problem) = ("/agent".to_owned(), "it has no key".to_owned());
                 (Phase::Auth, Cause::Agent { socket, problem })
             }
+            Self::AgentSilent => {
+                let from = Peer::Agent { socket: "/agent".to_owned() };
+                (Phase::Auth, Cause::NoResponse { from, limit })
+            }
             Self::QueueTimeout => (Phase::Setup, Cause::HandshakeQueueTimeout { limit }),
+            Self::CommandNotStarted => {
+                let (program, source) = ("ssh".to_owned(), io::Error::from(io::ErrorKind::NotFound).into());
+                (Phase::Command, Cause::Command(CommandError::NotStarted { program, source }))
+            }
             Self::CommandEnded => {
                 let (program, status) = ("ssh".to_owned(), "exit status: 255".to_owned());
                 (Phase::Command, Cause::Command(CommandError::Ended { program, status }))
             }
-            Self::NameUnknown => (Phase::Tcp, resolve("Name or service not known")),
+            Self::JumpHostUnknown | Self::NameUnknown => (Phase::Tcp, resolve("Name or service not known")),
             Self::NameServiceFails => (Phase::Tcp, resolve("Temporary failure in name resolution")),
             Self::ConnectionRefused => (Phase::Tcp, network(io::ErrorKind::ConnectionRefused)),
             Self::HostUnreachable => (Phase::Tcp, network(io::ErrorKind::HostUnreachable)),
@@ -194,6 +253,9 @@ impl Failure {
             Self::HandshakeLost => (Phase::Handshake, Cause::Lost("reset by peer".to_owned())),
             Self::HostKeyChanged => (Phase::HostKey, host_key(HostKeyVerdict::Changed)),
             Self::HostKeyUnknown => (Phase::HostKey, host_key(HostKeyVerdict::Unknown)),
+            Self::HostKeyRevoked => (Phase::HostKey, host_key(HostKeyVerdict::Revoked)),
+            Self::AuthorityRevoked => (Phase::HostKey, host_key(HostKeyVerdict::RevokedAuthority)),
+            Self::BadCertificate => (Phase::HostKey, host_key(HostKeyVerdict::BadCertificate)),
             Self::LoginRejected => {
                 let (offered, certificates, remaining) = (Vec::new(), Vec::new(), Vec::new());
                 (Phase::Auth, Cause::AuthRefused { offered, not_offered: 0, certificates, remaining })

@@ -19,7 +19,7 @@ use grit_wrapper::supervise::{Event, StopId};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
-use super::{Failure, Fault};
+use super::{Failure, Fault, errors};
 use crate::simulation::{
     host::Changes,
     origin::Origin,
@@ -150,7 +150,7 @@ impl Line {
                 ClientError::NoAnswer { method, limit, route: Box::new(self.route.clone()) }
             }
         };
-        self.world.now().trace.count(format!("error {}", kind(&error)));
+        self.world.now().trace.count(format!("client error: {}", errors::kind(&error)));
         self.origin.failed(&self.address, is_absent);
         Err(error)
     }
@@ -196,7 +196,7 @@ impl Line {
             _ => {
                 world.trace.count("answer");
                 if let Err(error) = &done {
-                    world.trace.count(format!("error {}", kind(error)));
+                    world.trace.count(format!("client error: {}", errors::kind(error)));
                 }
                 Arrival::Done(done)
             }
@@ -238,20 +238,6 @@ impl Line {
     fn received(&self, (instance, status): (String, v1::Status)) -> v1::Status {
         self.origin.received(&instance, &self.address, &status);
         status
-    }
-}
-
-/// The error in words, without its values.
-fn kind(error: &ClientError) -> String {
-    match error {
-        ClientError::Transport(error) => match &error.cause {
-            Cause::TimedOut { .. } => format!("{}: no response", error.phase),
-            Cause::NoResponse { from, .. } => format!("{}: no response from the {from}", error.phase),
-            Cause::HandshakeQueueTimeout { .. } => format!("{}: no free slot", error.phase),
-            cause => format!("{}: {cause}", error.phase),
-        },
-        ClientError::NoAnswer { .. } => "no answer".to_owned(),
-        ClientError::Status { code, .. } => format!("{code:?}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The network between the provider and the hosts.
 
+pub(super) mod errors;
 mod failure;
 mod line;
 
