@@ -21,6 +21,8 @@ struct Lists {
     /// The list whose pages are being read.
     present: Option<List>,
     complete: Option<List>,
+    /// The jobs of the complete lists before.
+    earlier: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +53,7 @@ impl Answers {
         let Some(present) = &mut lists.present else { return };
         present.jobs.extend(ids(&answer.body));
         if is_last_section && answer.next_page.as_deref() == Some("") {
+            lists.earlier.extend(lists.complete.take().into_iter().flat_map(|list| list.jobs));
             lists.complete = lists.present.take();
         }
     }
@@ -63,6 +66,11 @@ impl Answers {
     /// The last complete list of the jobs of a manager.
     pub(super) fn list(&self, instance: &str) -> Option<&List> {
         self.lists.get(instance)?.complete.as_ref()
+    }
+
+    /// Whether an earlier list of this manager had the job.
+    pub(super) fn has_listed(&self, instance: &str, job: u64) -> bool {
+        self.lists.get(instance).is_some_and(|lists| lists.earlier.contains(&job))
     }
 
     /// Whether a call had no good answer after this moment.

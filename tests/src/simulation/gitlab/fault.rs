@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Gitlab;
+use super::{Gitlab, SLOW};
 use crate::simulation::{random::Random, world::Inner};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ impl Inner {
         self.trace.count(format!("gitlab {fault:?}"));
         let end = Instant::now() + lasts;
         self.gitlab.fault = Some((fault, end));
+        if fault == Fault::Slow {
+            self.gitlab.slowest = self.gitlab.slowest.max(SLOW);
+        }
         if !self.gitlab.takes_reports() {
             self.gitlab.delay_logs(end);
         }

@@ -32,6 +32,9 @@ use super::{
 pub(super) const URL: &str = "https://gitlab.example";
 pub(super) const TOKEN: &str = "glpat-simulation";
 
+/// The time of a request on its way, while GitLab is slow.
+const SLOW: Duration = Duration::from_secs(3);
+
 /// The time between two attempts of a runner to send the log of a job.
 const AGAIN: Duration = Duration::from_secs(3);
 
@@ -117,6 +120,8 @@ pub(super) struct Gitlab {
     /// Jobs that still arrive.
     to_come: u32,
     fault: Option<(Fault, Instant)>,
+    /// The longest time of a request on its way so far.
+    slowest: Duration,
     /// The runner processes of which a drain has lost a job.
     losers: BTreeSet<u32>,
     /// When GitLab has last listed the jobs of an instance and a section.
@@ -136,11 +141,17 @@ impl Gitlab {
             generation: 1,
             to_come: settings.jobs,
             fault: None,
+            slowest: settings.latency,
             losers: BTreeSet::new(),
             asked: BTreeMap::new(),
             receipts: BTreeMap::new(),
             settings,
         }
+    }
+
+    /// The longest time of the first report of a job and the next request together.
+    pub(super) fn report_and_request(&self) -> Duration {
+        self.settings.report + self.slowest
     }
 
     pub(super) fn next_request(&mut self) -> u64 {
@@ -227,7 +238,7 @@ impl Inner {
     /// The time of one direction, with what GitLab needs.
     fn way(&mut self) -> Duration {
         let latency = match self.gitlab.fault() {
-            Some(Fault::Slow) => Duration::from_secs(3),
+            Some(Fault::Slow) => SLOW,
             _ => self.gitlab.settings.latency,
         };
         let percent = u32::try_from(self.random.below(46)).unwrap_or_default() + 5;

@@ -120,7 +120,12 @@ impl Inner {
         let Some(list) = answers.list(instance) else {
             return self.violation(instance, "a receipt without a list of GitLab");
         };
-        if !named.iter().eq(&list.jobs) {
+        let mut more = named.iter().filter(|id| !list.jobs.contains(id)).peekable();
+        let is_complete = list.jobs.iter().all(|id| named.contains(id));
+        // Another runner was started after the first receipt, and was drained.
+        if is_complete && more.peek().is_some() && more.all(|id| answers.has_listed(instance, *id)) {
+            self.trace.count("receipt: names the jobs of two drains");
+        } else if !named.iter().eq(&list.jobs) {
             let what = format!("GitLab has listed the jobs {:?}, and the receipt names {named:?}", list.jobs);
             self.violation(instance, what);
         }

@@ -398,11 +398,6 @@ impl Host {
         self.wrapper.as_ref()?.table_state(&self.policy)
     }
 
-    /// Whether a process on it has this job.
-    pub(super) fn has_job(&self, job: u64) -> bool {
-        self.runner.iter().chain(&self.strays).any(|runner| runner.jobs.contains(&job))
-    }
-
     /// The task of its wrapper does not read its queue now.
     pub(super) fn is_busy(&self) -> bool {
         self.wrapper.as_ref().is_some_and(|wrapper| wrapper.busy.is_some())

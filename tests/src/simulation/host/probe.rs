@@ -54,6 +54,8 @@ struct Wait {
     seen: Option<u64>,
     /// The moments of the values of the last two reads.
     reads: (Option<Instant>, Option<Instant>),
+    /// The end of the last slow read: the wrapper then waits for [`HELD`] again.
+    slow: Option<Instant>,
 }
 
 impl Eyes {
@@ -109,6 +111,7 @@ impl Inner {
                 begin: Instant::now(),
                 seen: None,
                 reads: (None, None),
+                slow: None,
             };
             eyes.wait = awaits.map(new);
             begins = eyes.wait.as_ref().map(|wait| wait.number);
@@ -192,7 +195,7 @@ impl Inner {
     /// The moment of the values of a read of the runner's metrics.
     pub(crate) fn wrapper_reads_requests(&mut self, instance: &str, number: u32, wait: u64) {
         let reads = self.random.millis(0, 15);
-        let (is_slow, fails) = (self.random.percent(1), self.random.percent(2));
+        let (is_slow, fails) = (self.random.below(500) == 0, self.random.percent(2));
         let reads = if is_slow { self.random.millis(200, 2_900) } else { reads };
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let page = host.runner.as_ref().and_then(|runner| runner.requests_page()).filter(|_| !fails);
@@ -201,6 +204,7 @@ impl Inner {
         if page.is_some() {
             wait_now.seen = Some(requests);
             wait_now.reads = (wait_now.reads.1, Some(Instant::now()));
+            wait_now.slow = if is_slow { Some(Instant::now() + reads) } else { wait_now.slow };
         }
         if host.setup.kind == Kind::NoServer {
             return self.report_requests(instance, number, wait, None, REPORT_INTERVAL);
@@ -252,7 +256,7 @@ impl Inner {
         let stop = wrapper.and_then(|wrapper| wrapper.supervision.state.stop());
         let wait = wrapper.and_then(|wrapper| wrapper.eyes.wait.as_ref());
         stop.is_some_and(|stop| stop.open_requests > Some(0))
-            && wait.is_some_and(|wait| wait.begin.elapsed() > 3 * HELD)
+            && wait.is_some_and(|wait| wait.slow.unwrap_or(wait.begin).elapsed() > 3 * HELD)
             && youngest.is_some_and(|youngest| youngest.elapsed() > 3 * HELD)
     }
 
@@ -275,10 +279,11 @@ impl Inner {
         let open = wrapper.supervision.state.stop().and_then(|stop| stop.open_requests);
         let wait = wrapper.eyes.wait.as_ref();
         let seen = wait.and_then(|wait| wait.seen);
-        let has_waited = wait.is_some_and(|wait| wait.begin.elapsed() >= UNREADABLE);
+        // At the limit, the state file is written before SIGQUIT.
+        let has_waited = wait.is_none_or(|wait| wait.begin.elapsed() >= UNREADABLE);
         let timeout = self.hosts.get(instance).map(|host| host.policy.request_gap_timeout);
         if timeout < Some(Policy::REQUEST_GAP_TIMEOUT)
-            && wait.is_some_and(|wait| timeout <= Some(wait.begin.elapsed()))
+            && wait.is_none_or(|wait| timeout <= Some(wait.begin.elapsed()))
         {
             return SHORT_LIMIT;
         }
@@ -293,9 +298,7 @@ impl Inner {
                 "GitLab assigned it late"
             }
             // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
-            Some(0) if self.gitlab.settings.report + self.gitlab.settings.latency >= HELD => {
-                "its request followed a slow first report"
-            }
+            Some(0) if self.gitlab.report_and_request() >= HELD => "its request followed a slow first report",
             Some(0) => PREVENTABLE,
         }
     }

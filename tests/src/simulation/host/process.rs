@@ -53,6 +53,8 @@ pub(super) struct Facts {
     pub(super) is_terminate_cut: bool,
     /// It may not get SIGKILL before.
     pub(super) spared_until: Option<Instant>,
+    /// A wrapper has seen that it handles SIGQUIT.
+    pub(super) handler_is_known: bool,
     pub(super) has_aborted_jobs: bool,
     pub(super) exit: Exit,
 }
@@ -80,6 +82,7 @@ impl Facts {
             is_terminate_lost: false,
             is_terminate_cut: false,
             spared_until: None,
+            handler_is_known: false,
             has_aborted_jobs: false,
             exit: Exit::Code(0),
         }

@@ -47,7 +47,7 @@ impl Inner {
         let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
         let (pid, age) = (facts.pid, facts.started.elapsed());
         let is_early = age < host.policy.start_grace
-            || !facts.shows_handler() && age < host.policy.start_grace + host.policy.handler_wait;
+            || !facts.handler_is_known && age < host.policy.start_grace + host.policy.handler_wait;
         let is_after_quit = facts.quit.is_some_and(|sent| sent.elapsed() < table::SPACING);
         let wrong = match signal {
             Signal::Drain | Signal::Reload if facts.terminated.is_some() => Some("after SIGTERM"),

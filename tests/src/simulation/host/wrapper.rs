@@ -245,6 +245,9 @@ impl Inner {
         let handles_quit = wrapper.supervision.asks_for_handler()
             && host.runner.as_ref().is_some_and(|runner| runner.mode != Mode::AtBarrier)
             && host.facts.as_ref().is_some_and(Facts::shows_handler);
+        if let Some(facts) = host.facts.as_mut().filter(|_| handles_quit) {
+            facts.handler_is_known = true;
+        }
         let (name, row_name) = (event_name(&event), table::event_row(&event, handles_quit));
         let (request, is_leave) = (Request::of(&event), matches!(event, Event::Leave(_)));
         let before = std::mem::take(&mut wrapper.supervision);

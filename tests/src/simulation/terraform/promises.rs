@@ -141,9 +141,8 @@ impl Terraform {
             }
         } else if is_named {
             world.trace.count("drain ended: the user named its instance");
-            if is_running {
-                self.allowed.insert(instance, "the user named it");
-            }
+            // Also if its runner is started afterwards.
+            self.allowed.insert(instance, "the user named it");
         } else if is_gone && origin.knows_exit_at(&address) {
             // See `origin::stranger`.
             world.trace.count("drain ended: its instance was gone, and another one has the address");
@@ -155,9 +154,7 @@ impl Terraform {
                 world.violation(&instance, what);
             }
             world.trace.count("drain ended: no host answered (assume_terminated)");
-            if is_running {
-                self.allowed.insert(instance, "no host answered at its address (assume_terminated)");
-            }
+            self.allowed.insert(instance, "no host answered at its address (assume_terminated)");
         } else {
             world.violation(&instance, "its drain has ended without the report of its wrapper");
         }
