@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    super::world::{Happening, Inner},
+    super::{
+        runner::Mode,
+        world::{Happening, Inner},
+    },
     Happens,
     file::File,
     start::Service,
@@ -13,6 +16,46 @@ use super::{
 pub(super) const OTHER: &str = "other-";
 
 impl Inner {
+    /// The cloud destroys the instance. `allowed`: the user has confirmed that its runner may be running.
+    pub(in crate::simulation) fn destroy_host(&mut self, instance: &str, allowed: Option<&str>) {
+        let Some(host) = self.hosts.get(instance) else { return };
+        let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
+        let running = own.map(|runner| (runner.pid, runner.jobs.len()));
+        let forgotten = host.why_started();
+        let strays: Vec<_> = host.strays.iter().map(|stray| stray.pid).collect();
+        for stray in strays {
+            self.trace.count("second runner destroyed with its host");
+            self.abort_jobs(instance, stray, "its host was destroyed");
+        }
+        match (running, allowed) {
+            // The drain was complete before this.
+            (Some((pid, _)), None) if let Some(why) = forgotten => {
+                self.trace.count(format!("destroyed while running: {why}"));
+                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
+            }
+            (Some((pid, jobs)), None) => {
+                self.violation(instance, format!("destroyed while its runner {pid} runs with {jobs} jobs"));
+            }
+            (Some((pid, _)), Some(why)) => {
+                self.trace.count(format!("destroyed while running: {why}"));
+                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
+            }
+            (None, _) => self.log(instance, "destroyed"),
+        }
+        if let Some((pid, _)) = running {
+            self.abort_jobs(instance, pid, "its host was destroyed");
+        }
+        self.trace_host(
+            instance,
+            if running.is_some() { "instance destroyed with its runner" } else { "instance destroyed" },
+        );
+        let Some(mut host) = self.hosts.remove(instance) else { return };
+        host.end_changes();
+        if self.addresses.get(&host.address).is_some_and(|at| at == instance) {
+            self.addresses.remove(&host.address);
+        }
+    }
+
     /// An address that no host has: often the one that has just become free.
     pub(in crate::simulation) fn free_address(&mut self) -> String {
         let mut number = if self.random.percent(60) { 1 } else { 1 + self.random.below(200) };

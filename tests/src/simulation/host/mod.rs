@@ -6,6 +6,7 @@
 //! [`promise`] has what the requests promise, and [`table`] the transitions: both are checked at every step.
 
 pub(super) mod alone;
+mod callbacks;
 mod changes;
 mod end;
 mod file;
@@ -34,7 +35,7 @@ pub(super) use self::changes::Changes;
 use self::{file::File, process::Facts, promise::Promise, start::Service, wrapper::Busy};
 use super::{
     gitlab::system_id_of,
-    runner::{Mode, Runner, Setup},
+    runner::{Runner, Setup},
     world::{Happening, Inner},
 };
 
@@ -230,46 +231,6 @@ impl Inner {
         self.traces.add_host(name, "instance created");
         let boot = self.random.millis(500, 20_000);
         self.later(instance, boot, Happening::WrapperStarts);
-    }
-
-    /// The cloud destroys the instance. `allowed`: the user has confirmed that its runner may be running.
-    pub(super) fn destroy_host(&mut self, instance: &str, allowed: Option<&str>) {
-        let Some(host) = self.hosts.get(instance) else { return };
-        let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
-        let running = own.map(|runner| (runner.pid, runner.jobs.len()));
-        let forgotten = host.why_started();
-        let strays: Vec<_> = host.strays.iter().map(|stray| stray.pid).collect();
-        for stray in strays {
-            self.trace.count("second runner destroyed with its host");
-            self.abort_jobs(instance, stray, "its host was destroyed");
-        }
-        match (running, allowed) {
-            // The drain was complete before this.
-            (Some((pid, _)), None) if let Some(why) = forgotten => {
-                self.trace.count(format!("destroyed while running: {why}"));
-                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
-            }
-            (Some((pid, jobs)), None) => {
-                self.violation(instance, format!("destroyed while its runner {pid} runs with {jobs} jobs"));
-            }
-            (Some((pid, _)), Some(why)) => {
-                self.trace.count(format!("destroyed while running: {why}"));
-                self.log(instance, format!("destroyed while its runner {pid} runs: {why}"));
-            }
-            (None, _) => self.log(instance, "destroyed"),
-        }
-        if let Some((pid, _)) = running {
-            self.abort_jobs(instance, pid, "its host was destroyed");
-        }
-        self.trace_host(
-            instance,
-            if running.is_some() { "instance destroyed with its runner" } else { "instance destroyed" },
-        );
-        let Some(mut host) = self.hosts.remove(instance) else { return };
-        host.end_changes();
-        if self.addresses.get(&host.address).is_some_and(|at| at == instance) {
-            self.addresses.remove(&host.address);
-        }
     }
 
     pub(super) fn runner(&mut self, host: &str, pid: u32) -> Option<&mut Runner> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    Observation, Policy,
+    Event, Observation, Policy,
     process::{Exit, Signal},
 };
 use tokio::time::Instant;
@@ -14,13 +14,41 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    table,
+    Busy, Happens, table,
 };
 
 /// The runner reads its channel of signals again after this time: `Policy::signal_spacing`.
 const CHANNEL: Duration = Duration::from_millis(10);
 
 impl Inner {
+    pub(super) fn signalled(&mut self, instance: &str, signal: Signal) -> Event {
+        match self.signal(instance, signal) {
+            Ok(()) => Event::SignalSent(signal),
+            Err(refused) => Event::SignalRefused(signal, refused.into()),
+        }
+    }
+
+    /// Everything else waits for the write, and so does the signal after it.
+    pub(super) fn writes_slowly(&mut self, instance: &str, signal: Signal) -> bool {
+        let Some(host) = self.hosts.get_mut(instance) else { return false };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
+            return false;
+        };
+        wrapper.busy = Some(Busy::Write);
+        let wrapper = wrapper.number;
+        let time = self.random.millis(0, 2_000);
+        self.trace.count("slow write before a signal");
+        self.later(instance, time, Happening::Host(Happens::Signals { wrapper, signal }));
+        true
+    }
+
+    pub(super) fn signals_late(&mut self, instance: &str, number: u32, signal: Signal) {
+        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Write)) {
+            let event = self.signalled(instance, signal);
+            self.wrapper_is_free(instance, Some(event));
+        }
+    }
+
     /// What the runner does with a signal of the wrapper. It exits later, as a process does.
     pub(crate) fn signal(&mut self, instance: &str, signal: Signal) -> Result<(), &'static str> {
         let Some(host) = self.hosts.get(instance) else { return Ok(()) };

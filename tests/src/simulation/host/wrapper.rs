@@ -5,9 +5,7 @@
 
 use std::collections::VecDeque;
 
-use grit_wrapper::supervise::{
-    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, Supervision, process::Signal,
-};
+use grit_wrapper::supervise::{Answer, Context, Effect, Event, Moment, Policy, Refusal, Step, Supervision};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -191,34 +189,6 @@ impl Inner {
         Ok((answer, leaves))
     }
 
-    fn signalled(&mut self, instance: &str, signal: Signal) -> Event {
-        match self.signal(instance, signal) {
-            Ok(()) => Event::SignalSent(signal),
-            Err(refused) => Event::SignalRefused(signal, refused.into()),
-        }
-    }
-
-    /// Everything else waits for the write, and so does the signal after it.
-    fn writes_slowly(&mut self, instance: &str, signal: Signal) -> bool {
-        let Some(host) = self.hosts.get_mut(instance) else { return false };
-        let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
-            return false;
-        };
-        wrapper.busy = Some(Busy::Write);
-        let wrapper = wrapper.number;
-        let time = self.random.millis(0, 2_000);
-        self.trace.count("slow write before a signal");
-        self.later(instance, time, Happening::Host(Happens::Signals { wrapper, signal }));
-        true
-    }
-
-    pub(super) fn signals_late(&mut self, instance: &str, number: u32, signal: Signal) {
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Write)) {
-            let event = self.signalled(instance, signal);
-            self.wrapper_is_free(instance, Some(event));
-        }
-    }
-
     fn awaits_gap(&self, instance: &str) -> bool {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         wrapper.is_some_and(|wrapper| wrapper.supervision.awaits_gap())
@@ -347,14 +317,6 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn send_callback(&mut self, instance: &str, callback: grit_wrapper::supervise::Callback) {
-        self.trace.count("callback sent");
-        // `daemon::callback` repeats it for up to an hour.
-        let limit = if self.random.percent(50) { 600_000 } else { 20_000 };
-        let (delay, wrapper) = (self.random.millis(5, limit), self.number(instance));
-        self.later(instance, delay, Happening::Host(Happens::Called { wrapper, callback }));
-    }
-
     /// A read in progress has ended. Returns the number of the next one.
     pub(super) fn log_is_not_read(&mut self, instance: &str) -> u32 {
         let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
@@ -362,15 +324,6 @@ impl Inner {
         };
         wrapper.log_reads += 1;
         wrapper.log_reads
-    }
-
-    /// A callback that was sent and is not finished is finished now.
-    pub(super) fn callback_ends(&mut self, instance: &str) {
-        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
-        let Some(callback) = wrapper.and_then(|wrapper| wrapper.sent_callbacks().first().cloned()) else {
-            return;
-        };
-        let _answer = self.deliver(instance, Event::CallbackFinished(callback));
     }
 
     pub(super) fn number(&self, instance: &str) -> u32 {
@@ -401,16 +354,6 @@ impl Wrapper {
 
     pub(in crate::simulation) fn number(&self) -> u32 {
         self.number
-    }
-
-    /// `Task::unfinished_callbacks`.
-    pub(super) fn sent_callbacks(&self) -> Vec<grit_wrapper::supervise::Callback> {
-        let past = self.supervision.last_stop.iter().flat_map(|past| &past.stop.callbacks);
-        let due = match &self.supervision.state {
-            State::Exited { stop: Some(stop), .. } => &stop.callbacks[..],
-            _ => &[],
-        };
-        due.iter().chain(past).cloned().collect()
     }
 
     pub(super) fn new(number: u32, process: u32, supervision: Supervision, eyes: Eyes) -> Self {
