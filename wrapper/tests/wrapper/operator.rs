@@ -237,6 +237,8 @@ async fn wait_for_level_fails_in_crash_loop() {
     let runner = first.child_pid();
     let wrapper = Start::again(first.into_folder()).flags(&flags).child(&[]);
     let mut client = wrapper.v1_client().await;
+    // A wrapper listens before it adopts the runner.
+    wrapper.logged("adopting the runner").await;
     kill_group(runner).await;
     eventually("a crash loop", async || {
         let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
