@@ -31,9 +31,10 @@ Usage: cargo xtask COMMAND
                          tests with it
   bench [NAME…] [--quick] [--json]
                          run benchmarks with a release build; --quick is a smoke test with the debug build
-  simulate [--seeds N] [--from SEED] [--failures N] [--seed SEED [--whole]] [--mutations [NAME]]
+  simulate [--seeds N] [--from SEED] [--failures N] [--rows] [--seed SEED [--whole]] [--mutations [NAME]]
                          run N simulated rollouts (10,000), with faults, on all cores, until the first one (or N) that does not keep a
-                         promise. --seed prints the shortest run of this seed that fails in the same way, and with --whole all of it.
+                         promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
+                         prints the shortest run of this seed that fails in the same way, and with --whole all of it.
                          --mutations puts known defects back, one at a time, and shows that the simulation finds each
   dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] [--only KIND]… [--sums]
                          build the files of a release for this platform in target/dist: the provider's archive, the wrapper's .tar.gz, .deb

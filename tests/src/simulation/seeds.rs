@@ -8,6 +8,9 @@ use std::{
 
 use super::gitlab::{DRAINS, LOSSES};
 
+/// A long run reports its progress after this number of seeds.
+const PROGRESS: u64 = 10_000;
+
 /// The result of many seeds.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -53,6 +56,10 @@ pub fn check(first: u64, count: u64, threads: usize, max_failed: usize) -> Repor
             }
             let outcome = super::run(seed);
             report.seeds += 1;
+            let done = seed - first + 1;
+            if done.is_multiple_of(PROGRESS) {
+                eprintln!("{done} of {count} seeds, {} failed", failures.load(Relaxed));
+            }
             for (what, times) in outcome.counts {
                 *report.counts.entry(what).or_default() += times;
             }
