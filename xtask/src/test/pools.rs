@@ -19,7 +19,7 @@ const E2E_AT_A_TIME: usize = 8;
 const OTHERS_AT_A_TIME: usize = 16;
 
 /// Tests that use a processor all the time, by program and name prefix.
-const BURNERS: [(&str, &str); 10] = [
+const BURNERS: [(&str, &str); 11] = [
     ("wrapper", "stop_races::"),
     ("wrapper", "request_gap::gap_is_found_in_large_metrics"),
     ("wrapper", "adoption::repeatedly_killed_wrappers"),
@@ -30,6 +30,7 @@ const BURNERS: [(&str, &str); 10] = [
     ("grit_ssh", "keys::"),
     ("grit_ssh", "trust::tests::"),
     ("grit_authority", ""),
+    ("grit_tests", "simulation::tests::seeds_"),
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
