@@ -30,6 +30,7 @@ pub(super) struct List {
     /// When GitLab handled the first question.
     pub(super) begin: Instant,
     pub(super) jobs: BTreeSet<u64>,
+    pub(super) has_pages: bool,
 }
 
 /// A question for the running jobs of a manager.
@@ -48,10 +49,11 @@ impl Answers {
         let Question { instance, section, is_last_section, page, asked } = question;
         let lists = self.lists.entry(instance).or_default();
         if (section, page) == (0, 1) {
-            lists.present = Some(List { begin: asked, jobs: BTreeSet::new() });
+            lists.present = Some(List { begin: asked, jobs: BTreeSet::new(), has_pages: false });
         }
         let Some(present) = &mut lists.present else { return };
         present.jobs.extend(ids(&answer.body));
+        present.has_pages |= page > 1;
         if is_last_section && answer.next_page.as_deref() == Some("") {
             lists.earlier.extend(lists.complete.take().into_iter().flat_map(|list| list.jobs));
             lists.complete = lists.present.take();

@@ -104,6 +104,8 @@ pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
 pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
 /// The wrapper reports no open request.
 pub(in crate::simulation) const AFTER_READ: &str = "its request began after the last read";
+/// The wrapper takes the request for one that GitLab holds, and reports no open request.
+pub(in crate::simulation) const SLOW_REPORT: &str = "its request followed a slow first report";
 /// The operator has set it.
 pub(in crate::simulation) const SHORT_LIMIT: &str = "requests were open until a short limit";
 const WITHOUT_WAIT: [&str; 3] = [NO_GAP, DISTURBED, SHORT_LIMIT];

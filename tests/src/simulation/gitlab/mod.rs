@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub(super) use self::{
     api::{Api, system_id_of},
     fault::Fault,
-    loss::{AFTER_READ, DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT},
+    loss::{AFTER_READ, DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT, SLOW_REPORT},
     receipt::Ended,
 };
 use super::{

@@ -143,6 +143,8 @@ pub(super) struct Host {
     is_answered: bool,
     /// Since the last drain of a client was accepted, there was a moment without a runner: its exit is evidence.
     pub(super) is_drained: bool,
+    /// Terraform has the evidence that its runner has exited. Docs, "Limits": "drained instances stay until all drains of the apply have succeeded".
+    pub(super) has_evidence: bool,
     /// Why a drain that was complete may not hold any more.
     pub(super) forgotten: Option<&'static str>,
 }
@@ -223,6 +225,7 @@ impl Inner {
             free_since: None,
             is_answered: false,
             is_drained: false,
+            has_evidence: false,
             forgotten: None,
         };
         self.hosts.insert(instance.to_owned(), host);

@@ -10,7 +10,7 @@ use grit_wrapper::{
 use tokio::time::Instant;
 
 use super::super::{
-    gitlab::{AFTER_READ, PREVENTABLE, SHORT_LIMIT},
+    gitlab::{AFTER_READ, PREVENTABLE, SHORT_LIMIT, SLOW_REPORT},
     runner::{Kind, Mode, Request},
     world::{Happening, Inner},
 };
@@ -265,7 +265,10 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return false };
         let (Some(runner), Some(wrapper)) = (&host.runner, &host.wrapper) else { return false };
         let is_gap = wrapper.supervision.state.stop().is_some_and(|stop| stop.open_requests == Some(0));
-        let reads = wrapper.eyes.wait.as_ref().map(|wait| wait.reads);
+        // At the limit, SIGQUIT needs no gap.
+        let wait = wrapper.eyes.wait.as_ref();
+        let wait = wait.filter(|wait| wait.begin.elapsed() < host.policy.request_gap_timeout);
+        let reads = wait.map(|wait| wait.reads);
         match reads {
             Some((first, Some(second))) => is_gap && runner.has_closed_between(first, second),
             _ => false,
@@ -298,7 +301,7 @@ impl Inner {
                 "GitLab assigned it late"
             }
             // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
-            Some(0) if self.gitlab.report_and_request() >= HELD => "its request followed a slow first report",
+            Some(0) if self.gitlab.report_and_request() >= HELD => SLOW_REPORT,
             Some(0) => PREVENTABLE,
         }
     }

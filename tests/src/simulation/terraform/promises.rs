@@ -103,10 +103,15 @@ impl Terraform {
         let Stored::Object { value, .. } = result else { return };
         for (key, address) in &config.retires {
             let state = member(member(member(value, "managers"), key), "state");
+            let mut world = self.world.now();
+            if *state == Dynamic::Text("stopped".to_owned())
+                && let Some(host) = world.hosts.get_mut(&address.instance)
+            {
+                host.has_evidence = true;
+            }
             if *state != Dynamic::Text("assumed_terminated".to_owned()) {
                 continue;
             }
-            let mut world = self.world.now();
             if config.options.assumes && origin.absences(&address.address) > 0 {
                 world.trace.count("shutdown ended: no host answered (assume_terminated)");
             } else if self.is_named(&address.instance) {
@@ -132,6 +137,9 @@ impl Terraform {
         let is_running = world.hosts.get(&instance).is_some_and(|host| host.runner.is_some());
         let is_named = self.is_named(&instance) || self.is_named(&id);
         if origin.knows_exit(&instance) {
+            if let Some(host) = world.hosts.get_mut(&instance) {
+                host.has_evidence = true;
+            }
             let started = world.hosts.get(&instance).and_then(Host::why_started);
             if let (true, Some(why)) = (is_running, started) {
                 // It had exited before this.
