@@ -148,7 +148,8 @@ fn impossible(state: &str, event: &str) -> Option<&'static str> {
             Some("a refused SIGQUIT is repeated only after another wait for a gap")
         }
         "SIGQUIT sent" | "SIGQUIT refused" => (!is(&["draining"])).then_some("SIGQUIT was not sent"),
-        "aborts jobs" => (!has_child).then_some(LATE_READ),
+        // `Evidence::note_abort` does not look for what the wrapper's own SIGTERM does.
+        "aborts jobs" => (!has_child || is(&["terminating", "killed"])).then_some(LATE_READ),
         "open requests" | "no open request" | "requests unknown" => {
             (!is(&["awaiting gap"])).then_some(LATE_READ)
         }
