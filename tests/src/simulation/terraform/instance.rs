@@ -46,8 +46,7 @@ impl Terraform {
 
     /// Why this instance may be destroyed while its runner runs.
     fn why_destroyed(&self, config: &Config, id: &str) -> Option<&'static str> {
-        let is_named = self.assumed.split(',').any(|named| named == id);
-        match (self.allowed.get(id), is_named, self.drained.contains(id)) {
+        match (self.allowed.get(id), self.is_named(id), self.drained.contains(id)) {
             (Some(why), ..) => Some(why),
             (None, true, _) => Some("the user named it"),
             // layouts-that-fail: "an apply that was interrupted between an instance and its drain resource".

@@ -124,7 +124,8 @@ impl Terraform {
         }
     }
 
-    fn is_named(&self, id: &str) -> bool {
+    /// The user names this instance, or drain resource, in `GRIT_ASSUME_TERMINATED`.
+    pub(super) fn is_named(&self, id: &str) -> bool {
         self.assumed.split(',').any(|named| named == id)
     }
 
