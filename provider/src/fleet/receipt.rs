@@ -228,14 +228,12 @@ async fn until_empty(
 
 fn relisted(before: &Listed, jobs: Vec<Job>) -> Listed {
     let now = Instant::now();
-    let since =
-        |job: &Job| before.iter().find(|(known, _)| known.id == job.id).map_or(now, |(_, since)| *since);
-    jobs.into_iter()
-        .map(|job| {
-            let since = since(&job);
-            (job, since)
-        })
-        .collect()
+    let listed = |job: Job| {
+        let known = before.iter().find(|(known, _)| known.id == job.id);
+        let since = known.map_or(now, |(_, since)| *since);
+        (job, since)
+    };
+    jobs.into_iter().map(listed).collect()
 }
 
 async fn all(gitlab: &Gitlab, questions: &[(u64, String)]) -> Result<Vec<Job>, GitlabError> {
