@@ -3,25 +3,26 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     drain::{self, DrainPolicy, Drained, Outcome, Until},
     failure::Requested,
     peers::{Peer, WithPeers, WithoutPeers},
-    receipt::{self, Fate, NoReceipt, Receipt},
+    receipt::{self, NoReceipt, Receipt},
     retry::Retry,
 };
 use crate::{
     client::{Client, RunnerStatus, Snapshot, Wrapper},
-    gitlab::{Gitlab, Job},
+    gitlab::Gitlab,
     manager::Manager,
     run::Run,
 };
 
-/// The time limit of the look at the runner after the receipt.
+/// The time limit of the look at the runner after the receipt, and the pause between two attempts.
 const LOOK_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// One runner manager to drain.
 pub(crate) struct Draining<'a> {
@@ -47,9 +48,14 @@ impl Draining<'_> {
     /// `wrapper`: a client of the manager, or one that reports what it reads.
     pub(crate) async fn run(self, wrapper: &impl Wrapper, stop: &CancellationToken) -> Outcome {
         let name = &self.manager.name;
-        let mut outcome =
-            until_none_runs(name, wrapper, || self.drain(wrapper, stop), |exited| self.receipt(exited, stop))
-                .await;
+        let mut outcome = until_none_runs(
+            name,
+            wrapper,
+            stop,
+            || self.drain(wrapper, stop),
+            |exited| self.receipt(exited, stop),
+        )
+        .await;
         if !self.manager.has_protected_address()
             && matches!(outcome, Ok(Drained::Ended(_) | Drained::InProgress(_)))
         {
@@ -108,12 +114,13 @@ impl Draining<'_> {
 }
 
 /// Drains, and asks for the receipt. This takes up to a minute, in which the host can start another runner, for example after a reboot, which
-/// ends the record of the drain: that runner is drained, too.
+/// ends the record of the drain: that runner is drained, too. If another client has drained it, it has a receipt of its own.
 ///
-/// A wrapper that cannot be reached after the receipt has reported the exit before.
+/// A wrapper that cannot be reached for [`LOOK_LIMIT`] after the receipt has reported the exit before.
 async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<Receipt>>>(
     name: &str,
     wrapper: &impl Wrapper,
+    stop: &CancellationToken,
     drain: impl Fn() -> D,
     ask: impl Fn(Snapshot) -> A,
 ) -> Outcome {
@@ -122,10 +129,13 @@ async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<
         let mut outcome = drain().await;
         let Ok(Drained::Ended(ended)) = &mut outcome else { return outcome };
         let Some(mut receipt) = ask(ended.snapshot.clone()).await else { return outcome };
-        receipt.lost.retain(|(job, _)| !earlier.iter().any(|(known, _): &(Job, Fate)| known.id == job.id));
-        receipt.lost.splice(0..0, std::mem::take(&mut earlier));
-        let now = wrapper.until(Instant::now() + LOOK_LIMIT).read_status().await;
-        if now.is_ok_and(|now| now.report.status != RunnerStatus::Stopped) {
+        receipt.add_earlier(std::mem::take(&mut earlier));
+        let now = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            now = look(wrapper) => now,
+        };
+        if now.is_some_and(|now| has_run_again(&ended.snapshot, &now)) {
             tracing::warn!(
                 manager = name,
                 "the host has started another runner after the drain; draining it"
@@ -138,6 +148,27 @@ async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<
     }
 }
 
+/// The status after the receipt. The host may just restart the wrapper.
+async fn look(wrapper: &impl Wrapper) -> Option<Snapshot> {
+    let end = Instant::now() + LOOK_LIMIT;
+    loop {
+        match wrapper.until(end).read_status().await {
+            Ok(now) => return Some(now),
+            Err(error) if !error.retryable() || Instant::now() + LOOK_PAUSE >= end => return None,
+            Err(_) => sleep(LOOK_PAUSE).await,
+        }
+    }
+}
+
+/// Whether a runner was started after this exit. If it has exited, too, its drain is another one.
+fn has_run_again(exited: &Snapshot, now: &Snapshot) -> bool {
+    let drain = |snapshot: &Snapshot| {
+        let detail = snapshot.detail.as_deref()?;
+        detail.drain.as_ref().map(|drain| drain.id.clone())
+    };
+    now.report.status != RunnerStatus::Stopped || drain(now) != drain(exited)
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -145,21 +176,30 @@ mod tests {
         time::Duration,
     };
 
-    use tokio::time::sleep;
-
     use super::*;
-    use crate::fleet::{
-        drain::tests::policy,
-        test_wrapper::{ScriptInput, Scripted, ScriptedFault},
+    use crate::{
+        fleet::{
+            drain::tests::{callback::drained_by, policy},
+            test_wrapper::{ScriptInput, Scripted, ScriptedFault},
+        },
+        gitlab::Job,
     };
+    use receipt::Fate;
 
-    /// The runner exits 5 s after the request. After 30 s, the host is reset, and starts another runner, which exits 10 s after its drain.
-    fn reset_after_drain(input: ScriptInput) -> Result<RunnerStatus, ScriptedFault> {
+    /// The time that a receipt takes, in seconds.
+    const RECEIPT: u64 = 30;
+
+    type Response = Result<RunnerStatus, ScriptedFault>;
+
+    /// The runner exits 5 s after the request. The host starts another runner while GitLab is asked, which exits 10 s after its drain. The look
+    /// after the receipt finds what `at_look` is in this second.
+    fn started_again(input: ScriptInput, at_look: impl Fn(u64) -> Response) -> Response {
         Ok(match (input.graceful, input.elapsed.as_secs()) {
             (None, _) => RunnerStatus::Running,
-            (_, 30..45) => RunnerStatus::Running,
-            (Some(since), 0..5) if since.as_secs() < 5 => RunnerStatus::InShutdown,
-            (_, 45..55) => RunnerStatus::InShutdown,
+            (_, 0..5) => RunnerStatus::InShutdown,
+            (_, 5..RECEIPT) => RunnerStatus::Stopped,
+            (_, second @ RECEIPT..60) => at_look(second)?,
+            (_, 60..70) => RunnerStatus::InShutdown,
             _ => RunnerStatus::Stopped,
         })
     }
@@ -168,16 +208,19 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "id": id })).unwrap()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn runner_that_starts_while_gitlab_is_asked_is_drained() {
-        let (scripted, asked) = (Scripted::new(reset_after_drain), AtomicU64::new(0));
+    /// The jobs of the receipt, of which GitLab lists one more for each question, and the number of requests.
+    async fn drained<S: Into<Snapshot>>(
+        script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Send + Sync,
+    ) -> (Vec<u64>, usize) {
+        let (scripted, asked) = (Scripted::new(script), AtomicU64::new(0));
         let (wrapper, policy, stop) = (&scripted, policy(), CancellationToken::new());
         let outcome = until_none_runs(
             "m1",
             &wrapper,
+            &stop,
             || drain::run("m1", &wrapper, &policy, &WithoutPeers, &stop),
             async |_| {
-                sleep(Duration::from_secs(35)).await;
+                sleep(Duration::from_secs(RECEIPT)).await;
                 let times = asked.fetch_add(1, Ordering::Relaxed) + 1;
                 let lost = (1..=times).map(|id| (job(id), Fate::Kept)).collect();
                 Some(Receipt { lost, missing: Vec::new() })
@@ -185,8 +228,45 @@ mod tests {
         )
         .await;
         let Ok(Drained::Ended(ended)) = outcome else { panic!("{outcome:?}") };
-        let lost: Vec<_> = ended.receipt.unwrap().lost.iter().map(|(job, _)| job.id).collect();
-        assert_eq!((lost, scripted.requests()), (vec![1, 2], (2, 0)));
-        assert!(scripted.elapsed() > Duration::from_secs(55));
+        let lost = ended.receipt.unwrap().lost.iter().map(|(job, _)| job.id).collect();
+        (lost, scripted.requests().0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runner_that_starts_while_gitlab_is_asked_is_drained() {
+        let runs = |input| started_again(input, |_| Ok(RunnerStatus::Running));
+        assert_eq!(drained(runs).await.0, [1, 2]);
+    }
+
+    /// The service manager restarts the wrapper when the receipt ends.
+    #[tokio::test(start_paused = true)]
+    async fn runner_of_a_wrapper_that_is_just_restarted_is_drained() {
+        let restarts = |second| {
+            if second < RECEIPT + 15 { Err(ScriptedFault::Down) } else { Ok(RunnerStatus::Running) }
+        };
+        assert_eq!(drained(|input| started_again(input, restarts)).await.0, [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wrapper_that_is_gone_after_the_receipt_has_reported_the_exit() {
+        let gone = |input: ScriptInput| match input.elapsed.as_secs() {
+            0..6 => started_again(input, |_| Ok(RunnerStatus::Stopped)),
+            _ => Err(ScriptedFault::Down),
+        };
+        assert_eq!(drained(gone).await, (vec![1], 1));
+    }
+
+    /// Between two answers, the host has started another runner, and another client has drained it.
+    #[tokio::test(start_paused = true)]
+    async fn runner_that_another_client_has_drained_has_a_receipt() {
+        let drained_twice = |input: ScriptInput| {
+            Ok(match (input.graceful, input.elapsed.as_secs()) {
+                (None, _) => RunnerStatus::Running.into(),
+                (_, 0..5) => drained_by("first", RunnerStatus::InShutdown),
+                (_, 5..20) => drained_by("first", RunnerStatus::Stopped),
+                _ => drained_by("second", RunnerStatus::Stopped),
+            })
+        };
+        assert_eq!(drained(drained_twice).await, (vec![1, 2], 1));
     }
 }

@@ -54,6 +54,12 @@ impl Receipt {
     pub(crate) fn is_empty_list(&self) -> bool {
         self.lost.is_empty() && self.missing.is_empty()
     }
+
+    /// Puts the jobs of an earlier receipt of this manager first. What became of a job is in the receipt that named it first.
+    pub(super) fn add_earlier(&mut self, earlier: Vec<(Job, Fate)>) {
+        self.lost.retain(|(job, _)| !earlier.iter().any(|(known, _)| known.id == job.id));
+        self.lost.splice(0..0, earlier);
+    }
 }
 
 impl From<NoReceipt> for Receipt {

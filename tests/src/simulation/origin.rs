@@ -156,6 +156,19 @@ impl Origin {
         self.known().absences.get(address).copied().unwrap_or_default()
     }
 
+    /// Whether the last call to this address had no answer.
+    pub(super) fn has_no_answer(&self, address: &str) -> bool {
+        self.known().absences.contains_key(address)
+    }
+
+    /// Whether it may drain two instances at one address.
+    pub(super) fn shares_address(&self, instance: &str) -> bool {
+        let known = self.known();
+        let Some(drains) = &known.drains else { return false };
+        let Some(Drain { address, .. }) = drains.get(instance) else { return false };
+        drains.iter().any(|(other, drain)| other != instance && drain.address == *address)
+    }
+
     /// A process requests a drain.
     pub(super) fn sends_drain(&self, world: &mut Inner, instance: &str, address: &str, is_forceful: bool) {
         let known = &*self.known();

@@ -316,7 +316,7 @@ async fn drain_timeout_counts_from_operation_start() {
     assert_eq!(start.elapsed().as_secs(), 60);
 }
 
-mod callback;
+pub(in crate::fleet) mod callback;
 mod force;
 mod half_open;
 mod no_wait;

@@ -26,11 +26,17 @@ pub(in crate::simulation) struct Ended {
     is_interrupted: bool,
     /// The instance did not exist any more.
     is_gone: bool,
+    /// The apply drains two instances at its address.
+    shares_address: bool,
 }
 
 impl Ended {
-    pub(in crate::simulation) fn new(diagnostics: &[pb::Diagnostic], is_interrupted: bool) -> Self {
-        let mut ended = Self { is_interrupted, ..Self::default() };
+    pub(in crate::simulation) fn new(
+        diagnostics: &[pb::Diagnostic],
+        is_interrupted: bool,
+        shares_address: bool,
+    ) -> Self {
+        let mut ended = Self { is_interrupted, shares_address, ..Self::default() };
         for warning in diagnostics {
             let code = warning.detail.lines().rev().find_map(|line| line.split_once("Code: "));
             match code.map_or("", |(_, code)| code) {
@@ -71,7 +77,7 @@ impl Inner {
             self.trace.count("receipt: not asked, the host is assumed to be terminated");
         } else if ended.missing.is_empty() {
             self.trace.count(if ended.named.is_empty() { "receipt: empty" } else { "receipt: names jobs" });
-            self.check_complete(instance, &ended.named, answers);
+            self.check_complete(instance, &ended, answers);
         } else {
             self.trace.count("receipt: missing");
             self.check_missing(instance, &ended, answers);
@@ -111,8 +117,9 @@ impl Inner {
     }
 
     /// drain-start: "Jobs that GitLab still lists are lost", and "a warning names each job".
-    fn check_complete(&mut self, instance: &str, named: &[u64], answers: &Answers) {
-        if self.is_of_address(instance, answers) {
+    fn check_complete(&mut self, instance: &str, ended: &Ended, answers: &Answers) {
+        let named = &ended.named;
+        if self.is_of_address(instance, answers) || ended.shares_address {
             return self
                 .trace
                 .count("limit: the receipt is of the instance that has the address of a lost one");

@@ -29,6 +29,7 @@ pub(super) struct Process {
     service: Arc<Service>,
     world: Arc<World>,
     gitlab: Arc<Api>,
+    origin: Arc<Origin>,
     /// The user has interrupted the command.
     is_stopped: Arc<AtomicBool>,
 }
@@ -54,11 +55,11 @@ impl Process {
         let gitlab = Arc::new(Api::new(Arc::clone(world)));
         let connections = Connections::Simulated(Arc::clone(&gitlab) as Arc<dyn SimulatedGitlab>);
         let has_gitlab = world.now().gitlab.settings.receipt != Receipt::None;
-        let (of_lines, origin) = (Arc::clone(world), Arc::clone(origin));
+        let (of_lines, of_process) = (Arc::clone(world), Arc::clone(origin));
         let clients = Clients::Simulated(Arc::new(move |target| {
             let address = target.address.to_string();
             let address = address.strip_suffix(":22").unwrap_or(&address).to_owned();
-            let line = Line::new(Arc::clone(&of_lines), Arc::clone(&origin), address);
+            let line = Line::new(Arc::clone(&of_lines), Arc::clone(&of_process), address);
             Arc::new(line) as Arc<dyn SimulatedWrapper>
         }));
         let variables = BTreeMap::from([("GRIT_ASSUME_TERMINATED".to_owned(), assumed.to_owned())]);
@@ -66,6 +67,7 @@ impl Process {
             service: Arc::new(Service::new(registry(clients, connections, variables))),
             world: Arc::clone(world),
             gitlab,
+            origin: Arc::clone(origin),
             is_stopped: Arc::default(),
         };
         let config = values::message(&values::provider(has_gitlab.then_some((URL, TOKEN))));
@@ -170,7 +172,8 @@ impl Process {
             && errors.is_empty()
             && let Dynamic::Text(instance) = values::member(prior, "instance_id")
         {
-            let ended = Ended::new(&response.diagnostics, self.is_stopped.load(Relaxed));
+            let shares_address = self.origin.shares_address(instance);
+            let ended = Ended::new(&response.diagnostics, self.is_stopped.load(Relaxed), shares_address);
             let answers = self.gitlab.answers();
             self.world.now().drain_reported(instance, ended, &answers);
         }

@@ -145,6 +145,10 @@ impl Terraform {
             if let (true, Some(why)) = (is_running, started) {
                 // It had exited before this.
                 world.trace.count(format!("drain ended, and its runner runs: {why}"));
+            } else if is_running && origin.has_no_answer(&address) {
+                world
+                    .trace
+                    .count("limit: its host was not reachable after the receipt, and has started a runner");
             } else if is_running && !world.excuses.contains_key(&instance) {
                 world.violation(&instance, "its drain has ended, and its runner runs");
             }

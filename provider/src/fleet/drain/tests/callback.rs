@@ -2,7 +2,7 @@ use super::*;
 use crate::client::{Detail, DrainInfo, Level, ShutdownCallback};
 
 /// A runner under grit-wrapper that another client drained.
-pub(super) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
+pub(in crate::fleet) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     let mut snapshot = Snapshot::from(status);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
