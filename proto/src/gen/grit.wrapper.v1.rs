@@ -180,7 +180,7 @@ pub struct Drain {
     /// Time at which a graceful drain becomes forceful, or at which a forceful drain kills the runner.
     #[prost(message, optional, tag = "5")]
     pub deadline: ::core::option::Option<::prost_types::Timestamp>,
-    /// The signal was sent to the runner, so that the drain can no longer be cancelled.
+    /// The signal was sent to the runner, or the runner aborts its jobs already, so that the drain can no longer be cancelled.
     #[prost(bool, tag = "6")]
     pub signalled: bool,
     /// Result of the drain. Unspecified while the drain is in progress, and from wrappers without this field.

@@ -58,9 +58,14 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     let of = again.next.state.child().unwrap();
     assert_eq!(of, child(now));
     assert_eq!(again.next.clone().with(Event::Cancel(None), timeout, &policy).answer, Err(Refusal::TooLate));
+    let adopted_gap = again.next.clone();
     let again = again.next.with(Event::JobRequests(of, Some(0)), timeout, &policy);
     assert_eq!(again.effects, [QUIT]);
     assert_eq!(again.next.state.stop().unwrap().open_requests, Some(2), "at the first SIGQUIT");
+    // The first SIGQUIT was perhaps never sent.
+    let more = adopted_gap.with(Event::JobRequests(of, Some(3)), timeout, &policy).next;
+    let more = more.with(Event::Tick, timeout + policy.handler_wait + policy.request_gap_timeout, &policy);
+    assert_eq!((more.effects, more.next.state.stop().unwrap().open_requests), (vec![QUIT], Some(3)));
     let ended = step.next.with(exited(Exit::Code(0)), timeout, &policy).next;
     let stop = ended.state.stop().unwrap();
     assert_eq!((stop.outcome, stop.open_requests), (Some(StopOutcome::OpenRequests), Some(2)));
@@ -113,6 +118,7 @@ fn refused_sigquit_waits_for_another_gap() {
     let step = waiting(now, graceful()).with(requests(0), now, &policy);
     assert_eq!(step.effects, [QUIT]);
     let refused = step.next.with(Event::SignalRefused(Signal::Drain, "EPERM".into()), now, &policy).next;
+    assert_eq!(refused.state.stop().unwrap().open_requests, None, "the runner has not received it");
     let retry = now + (refused.due().unwrap() - now.at);
     let step = refused.with(Event::Tick, retry, &policy);
     assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));

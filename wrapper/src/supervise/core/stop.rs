@@ -29,7 +29,8 @@ pub struct Stop {
     pub finished_callbacks: Vec<Callback>,
     /// The child was seen to abort its jobs during the graceful stop.
     pub aborts_jobs: bool,
-    /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown.
+    /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown. If a previous wrapper may have sent it before, the
+    /// higher number.
     pub open_requests: Option<u32>,
     /// `None` while the stop is in progress.
     pub outcome: Option<StopOutcome>,

@@ -118,7 +118,7 @@ impl Supervision {
     /// Time has passed, or the child handles SIGQUIT now: makes a late stop forceful, and sends the signal that is due.
     pub(super) fn advance_stop(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
-        let (child, mut stop, mut phase) = match std::mem::take(&mut self.state) {
+        let (child, stop, mut phase) = match std::mem::take(&mut self.state) {
             State::Stopping { child, stop, phase } => (child, stop, phase),
             other => return self.state = other,
         };
@@ -134,8 +134,7 @@ impl Supervision {
                 return self.await_gap(child, stop, repeated.then_some(since), cx);
             }
             Phase::AwaitingGap { until, open, quit_sent_at } if now >= until => {
-                stop.note_open(open, quit_sent_at);
-                return self.quit(child, stop, quit_sent_at, cx);
+                return self.quit(child, stop, open, quit_sent_at, cx);
             }
             Phase::Spacing { until } if now >= until => return self.terminate(child, stop, cx),
             Phase::Terminating { until, .. } if now >= until => {
@@ -169,7 +168,7 @@ impl Supervision {
     ) {
         let timeout = cx.policy.request_gap_timeout;
         if timeout.is_zero() {
-            return self.quit(child, stop, quit_sent_at, cx);
+            return self.quit(child, stop, None, quit_sent_at, cx);
         }
         let phase = Phase::AwaitingGap { until: cx.now + timeout, open: None, quit_sent_at };
         self.state = State::Stopping { child, stop, phase };
@@ -184,9 +183,8 @@ impl Supervision {
                 if number > Some(0) {
                     *open = number;
                 } else {
-                    let (child, mut stop, quit_sent_at) = (*child, stop.clone(), *quit_sent_at);
-                    stop.note_open(number, quit_sent_at);
-                    self.quit(child, stop, quit_sent_at, cx);
+                    let (child, stop, quit_sent_at) = (*child, stop.clone(), *quit_sent_at);
+                    self.quit(child, stop, number, quit_sent_at, cx);
                 }
             }
             // It was read for a wait that is over.
@@ -194,8 +192,17 @@ impl Supervision {
         }
     }
 
-    /// A child that aborts its jobs would exit immediately, without its cleanup: it gets no SIGQUIT.
-    fn quit(&mut self, child: ChildInfo, stop: Stop, earlier: Option<Moment>, cx: &mut Context<'_>) {
+    /// A child that aborts its jobs would exit immediately, without its cleanup: it gets no SIGQUIT. `open`: the job requests that are open now.
+    /// `earlier`: when a previous wrapper may have sent SIGQUIT.
+    fn quit(
+        &mut self,
+        child: ChildInfo,
+        mut stop: Stop,
+        open: Option<u32>,
+        earlier: Option<Moment>,
+        cx: &mut Context<'_>,
+    ) {
+        stop.open_requests = open.max(stop.open_requests.filter(|_| earlier.is_some()));
         if !stop.aborts_jobs {
             cx.add(Effect::Signal(Signal::Drain));
         }
@@ -275,13 +282,6 @@ impl Stop {
         let finished = self.callbacks.swap_remove(at);
         self.finished_callbacks.push(finished);
         true
-    }
-
-    /// The job requests that were open at the first SIGQUIT count. A previous wrapper may have sent this SIGQUIT.
-    fn note_open(&mut self, open: Option<u32>, quit_sent_at: Option<Moment>) {
-        if quit_sent_at.is_none() || self.open_requests.is_none() {
-            self.open_requests = open;
-        }
     }
 }
 

@@ -249,10 +249,16 @@ impl Supervision {
             State::Running { reload, .. } if signal == Signal::Reload => {
                 *reload = Some(Reload::Refused(refusal));
             }
-            State::Stopping { phase, .. } => match phase.refused() {
-                Some((of, refused)) if of == signal => *refused = Some(refusal),
-                _ => {}
-            },
+            State::Stopping { stop, phase, .. } => {
+                if let (Signal::Drain, Phase::Draining { repeated: false, .. }) = (signal, &*phase) {
+                    // This was the number at a SIGQUIT that the runner has not received.
+                    stop.open_requests = None;
+                }
+                match phase.refused() {
+                    Some((of, refused)) if of == signal => *refused = Some(refusal),
+                    _ => {}
+                }
+            }
             // No state waits for it any more.
             _ => {}
         }
