@@ -156,17 +156,18 @@ impl Origin {
         self.known().absences.get(address).copied().unwrap_or_default()
     }
 
-    /// Whether the last call to this address had no answer.
-    pub(super) fn has_no_answer(&self, address: &str) -> bool {
-        self.known().absences.contains_key(address)
+    /// Whether the last call of the drain of this instance had no answer.
+    pub(super) fn has_no_answer(&self, instance: &str) -> bool {
+        let known = self.known();
+        known.drain(instance).is_some_and(|drain| known.absences.contains_key(&drain.address))
     }
 
-    /// Whether it may drain two instances at one address.
+    /// Whether it may drain another instance at the address of this one.
     pub(super) fn shares_address(&self, instance: &str) -> bool {
         let known = self.known();
-        let Some(drains) = &known.drains else { return false };
-        let Some(Drain { address, .. }) = drains.get(instance) else { return false };
-        drains.iter().any(|(other, drain)| other != instance && drain.address == *address)
+        let Some(Drain { address, .. }) = known.drain(instance) else { return false };
+        let drains = known.drains.iter().flatten();
+        drains.filter(|(_, drain)| drain.address == *address).count() > 1
     }
 
     /// A process requests a drain.
@@ -197,6 +198,12 @@ impl Origin {
             }
             world.violation(instance, format!("its drain is requested without {wanted} healthy peers"));
         }
+    }
+}
+
+impl Known {
+    fn drain(&self, instance: &str) -> Option<&Drain> {
+        self.drains.as_ref()?.get(instance)
     }
 }
 

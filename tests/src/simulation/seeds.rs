@@ -39,7 +39,8 @@ pub struct Failed {
     pub violations: Vec<String>,
 }
 
-/// Runs `count` seeds from `first` on `threads` threads. Ends early after `max_failed` failed seeds.
+/// Runs `count` seeds from `first` on `threads` threads. Ends early after `max_failed` failed seeds. Prints the progress of a long run, and each failed
+/// seed at once.
 ///
 /// # Panics
 ///
@@ -65,6 +66,7 @@ pub fn check(first: u64, count: u64, threads: usize, max_failed: usize) -> Repor
             }
             if !outcome.violations.is_empty() {
                 failures.fetch_add(1, Relaxed);
+                eprintln!("seed {seed}: {}", outcome.violations.join("; "));
                 report.failed.push(Failed { seed, violations: outcome.violations });
             }
         }

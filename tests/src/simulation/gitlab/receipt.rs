@@ -6,7 +6,7 @@ use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
 use super::{AFTER_READ, Fate, JOB_TIMEOUT, SLOW_REPORT, URL, answers::Answers};
-use crate::simulation::{scenario::Receipt, world::Inner};
+use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 
 /// The provider asks for so long: `fleet::receipt::LIMIT`.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,15 +28,23 @@ pub(in crate::simulation) struct Ended {
     is_gone: bool,
     /// The apply drains two instances at its address.
     shares_address: bool,
+    /// Its host was not reachable after the receipt.
+    has_no_answer: bool,
 }
 
 impl Ended {
     pub(in crate::simulation) fn new(
+        instance: &str,
         diagnostics: &[pb::Diagnostic],
         is_interrupted: bool,
-        shares_address: bool,
+        origin: &Origin,
     ) -> Self {
-        let mut ended = Self { is_interrupted, shares_address, ..Self::default() };
+        let mut ended = Self {
+            is_interrupted,
+            shares_address: origin.shares_address(instance),
+            has_no_answer: origin.has_no_answer(instance),
+            ..Self::default()
+        };
         for warning in diagnostics {
             let code = warning.detail.lines().rev().find_map(|line| line.split_once("Code: "));
             match code.map_or("", |(_, code)| code) {
@@ -199,6 +207,10 @@ impl Inner {
                     None => self.trace.count("lost job without a receipt"),
                     Some(ended) if ended.is_assumed || !ended.missing.is_empty() => {
                         self.trace.count("lost job without an answer of GitLab");
+                    }
+                    // limits: "a host starts another runner after its drain, and the provider does not see this".
+                    Some(ended) if ended.has_no_answer && asked.is_some_and(|asked| asked < since) => {
+                        self.trace.count("limit: lost job of a runner that was started after the drain");
                     }
                     // runner_drain, "Limits": the drain was that of an instance with the address of the lost one.
                     Some(ended) if ended.is_gone => self.trace.count("limit: lost job of a lost instance"),

@@ -172,8 +172,8 @@ impl Process {
             && errors.is_empty()
             && let Dynamic::Text(instance) = values::member(prior, "instance_id")
         {
-            let shares_address = self.origin.shares_address(instance);
-            let ended = Ended::new(&response.diagnostics, self.is_stopped.load(Relaxed), shares_address);
+            let is_interrupted = self.is_stopped.load(Relaxed);
+            let ended = Ended::new(instance, &response.diagnostics, is_interrupted, &self.origin);
             let answers = self.gitlab.answers();
             self.world.now().drain_reported(instance, ended, &answers);
         }

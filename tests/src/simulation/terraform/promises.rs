@@ -145,7 +145,7 @@ impl Terraform {
             if let (true, Some(why)) = (is_running, started) {
                 // It had exited before this.
                 world.trace.count(format!("drain ended, and its runner runs: {why}"));
-            } else if is_running && origin.has_no_answer(&address) {
+            } else if is_running && origin.has_no_answer(&instance) {
                 world
                     .trace
                     .count("limit: its host was not reachable after the receipt, and has started a runner");
