@@ -41,8 +41,8 @@ pub(super) struct Drain {
     /// Only after the health check of the same apply has proved the new managers.
     pub(super) after_health: bool,
     pub(super) is_forceful: bool,
-    /// The instances of `guard.peers`, and how many of them must be healthy.
-    pub(super) peers: Option<(BTreeSet<String>, usize)>,
+    /// The instances of `guard.peers` with their addresses, and how many of them must be healthy.
+    pub(super) peers: Option<(BTreeMap<String, String>, usize)>,
 }
 
 /// What the health check of an apply must prove.
@@ -185,7 +185,7 @@ impl Origin {
             world.violation(instance, "its drain is requested before the new managers are proved");
         }
         if let Some((peers, wanted)) = &drain.peers
-            && known.healthy.intersection(peers).count() < *wanted
+            && known.healthy_peers(world, peers) < *wanted
             // runner_drain: "a runner that drains or has exited needs no peers."
             && !was_asked
             && !known.stopped.contains(instance)
@@ -204,6 +204,16 @@ impl Origin {
 impl Known {
     fn drain(&self, instance: &str) -> Option<&Drain> {
         self.drains.as_ref()?.get(instance)
+    }
+
+    /// docs/guides/limits.md: "if another instance gets the address of a lost one", it counts as this peer.
+    fn healthy_peers(&self, world: &Inner, peers: &BTreeMap<String, String>) -> usize {
+        let is_healthy = |(peer, address): &(&String, &String)| {
+            let is_other = !world.hosts.contains_key(*peer);
+            let instance = if is_other { self.at.get(*address) } else { Some(*peer) };
+            instance.is_some_and(|instance| self.healthy.contains(instance))
+        };
+        peers.iter().filter(is_healthy).count()
     }
 }
 

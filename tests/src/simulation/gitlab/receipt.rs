@@ -12,8 +12,9 @@ use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The warnings of a drain that has succeeded.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::simulation) struct Ended {
+    at: Instant,
     /// The jobs that GitLab lists.
     named: Vec<u64>,
     /// The reasons why there is no receipt.
@@ -40,10 +41,15 @@ impl Ended {
         origin: &Origin,
     ) -> Self {
         let mut ended = Self {
+            at: Instant::now(),
+            named: Vec::new(),
+            missing: Vec::new(),
+            is_assumed: false,
+            is_kept: false,
             is_interrupted,
+            is_gone: false,
             shares_address: origin.shares_address(instance),
             has_no_answer: origin.has_no_answer(instance),
-            ..Self::default()
         };
         for warning in diagnostics {
             let code = warning.detail.lines().rev().find_map(|line| line.split_once("Code: "));
@@ -209,7 +215,10 @@ impl Inner {
                         self.trace.count("lost job without an answer of GitLab");
                     }
                     // limits: "a host starts another runner after its drain, and the provider does not see this".
-                    Some(ended) if ended.has_no_answer && asked.is_some_and(|asked| asked < since) => {
+                    Some(ended)
+                        if ended.at < since
+                            || ended.has_no_answer && asked.is_some_and(|asked| asked < since) =>
+                    {
                         self.trace.count("limit: lost job of a runner that was started after the drain");
                     }
                     // runner_drain, "Limits": the drain was that of an instance with the address of the lost one.

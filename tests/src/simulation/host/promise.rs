@@ -98,7 +98,11 @@ impl Inner {
             }
             Request::Cancel => {
                 let facts = host.facts.as_ref().filter(|facts| facts.quit.is_some() && !facts.is_quit_lost);
-                if let Some(pid) = facts.map(|facts| facts.pid) {
+                let Some(pid) = facts.map(|facts| facts.pid) else { return };
+                if host.file_lost.is_some() {
+                    // `docs/wrapper/adoption.md`, "Faults".
+                    self.trace.count("limit: a drain is cancelled whose SIGQUIT could not be saved");
+                } else {
                     self.violation(instance, format!("a drain of runner {pid} is cancelled after SIGQUIT"));
                 }
             }

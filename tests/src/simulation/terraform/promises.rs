@@ -177,11 +177,14 @@ impl Terraform {
 fn drain(object: &Object, after_health: bool) -> Drain {
     let peers = match member(member(&object.value, "guard"), "peers") {
         Dynamic::Object(peers) => {
-            let instances = peers.values().filter_map(|peer| match member(peer, "instance_id") {
-                Dynamic::Text(instance) => Some(instance.clone()),
-                _ => None,
+            let peers = peers.values().filter_map(|peer| {
+                let text = |name| match member(peer, name) {
+                    Dynamic::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                Some((text("instance_id")?, text("address")?))
             });
-            Some((instances.collect(), 1))
+            Some((peers.collect(), 1))
         }
         _ => None,
     };

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::sleep;
 
-use super::{LAST_COMMANDS, LAST_PAUSE, act, check_finished, managers, name_gone, perform, repair, with};
+use super::{
+    LAST_COMMANDS, LAST_PAUSE, act, check_finished, managers, name_gone, perform, remove_shared, repair, with,
+};
 use crate::simulation::{
     options::Options,
     scenario::{Layout, Next, Scenario, Step},
@@ -108,6 +110,7 @@ impl Directories {
         for (version, directory) in &mut self.old {
             self.world.now().log("user", format!("destroy of the directory of version {version}"));
             let ended = directory.apply(&Config::empty(), &Apply::default()).await;
+            remove_shared(&self.world, directory, &ended);
             self.world.now().trace.count(match ended {
                 Ended::Done => "directories: an old version is destroyed",
                 _ => "directories: the destroy of an old version fails",

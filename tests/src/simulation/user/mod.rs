@@ -104,18 +104,26 @@ fn repair(world: &Arc<World>) {
 
 /// The user names the instances that do not exist, after a command that has ended in this way.
 fn name_gone(world: &Arc<World>, terraform: &mut Terraform, ended: &Ended) {
-    const SHARED: [&str; 2] =
-        ["Two drain resources with one runner manager", "Plan would drain the runner of another instance"];
-    if let Ended::Refused(errors) = ended
-        && errors.iter().any(|error| SHARED.iter().any(|title| error.starts_with(title)))
-    {
-        // The plan is refused, and its text names this command.
-        world.now().trace.count("terraform state rm of drains whose instances are gone");
-        terraform.remove_drains_of_gone();
-    }
+    remove_shared(world, terraform, ended);
     let now = world.now();
     let gone = terraform.instances().into_iter().filter(|id| !now.hosts.contains_key(id));
     terraform.assumed = gone.collect::<Vec<_>>().join(",");
+}
+
+/// The user removes the drains of lost instances from the state, because another instance has the address of one. The plan is refused, and its text
+/// names this command; or the drain reaches that instance, whose runner has no healthy peers.
+fn remove_shared(world: &Arc<World>, terraform: &mut Terraform, ended: &Ended) {
+    const SHARED: [&str; 3] = [
+        "Two drain resources with one runner manager",
+        "Plan would drain the runner of another instance",
+        "Too few healthy peers to drain",
+    ];
+    if let Ended::Refused(errors) | Ended::Failed(errors) = ended
+        && errors.iter().any(|error| SHARED.iter().any(|title| error.starts_with(title)))
+    {
+        world.now().trace.count("terraform state rm of drains whose instances are gone");
+        terraform.remove_drains_of_gone();
+    }
 }
 
 /// A plan after a finished apply has no change, unless a runner is not healthy.
