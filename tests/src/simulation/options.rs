@@ -108,12 +108,13 @@ impl Options {
         }
     }
 
-    /// The same with long timeouts, as a user sets them after a drain or a health check has timed out. No jobs are left for the level `working`.
+    /// The same with long timeouts and enough attempts, as a user sets them after a failure. No jobs are left for the level `working`.
     pub(super) fn patient(&self) -> Self {
         let level = if self.level == Level::Working { Level::Polling } else { self.level };
         Self {
             delete: Duration::from_secs(3 * 3600),
             health: Duration::from_secs(600),
+            attempts: None,
             stable_for: Duration::ZERO,
             level,
             ..self.clone()

@@ -1,6 +1,9 @@
 //! What one process of the provider has received from GitLab's API.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use grit_provider::testing::simulation::Answer;
 use serde_json::Value as Json;
@@ -23,6 +26,8 @@ struct Lists {
     complete: Option<List>,
     /// The jobs of the complete lists before.
     earlier: BTreeSet<u64>,
+    /// Since when each complete list has had the job.
+    since: BTreeMap<u64, Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +61,10 @@ impl Answers {
         present.has_pages |= page > 1;
         if is_last_section && answer.next_page.as_deref() == Some("") {
             lists.earlier.extend(lists.complete.take().into_iter().flat_map(|list| list.jobs));
+            let now = Instant::now();
+            let known = std::mem::take(&mut lists.since);
+            let since = |id: &u64| (*id, known.get(id).copied().unwrap_or(now));
+            lists.since = present.jobs.iter().map(since).collect();
             lists.complete = lists.present.take();
         }
     }
@@ -73,6 +82,12 @@ impl Answers {
     /// Whether an earlier list of this manager had the job.
     pub(super) fn has_listed(&self, instance: &str, job: u64) -> bool {
         self.lists.get(instance).is_some_and(|lists| lists.earlier.contains(&job))
+    }
+
+    /// Whether each list of the last `time` had the job.
+    pub(super) fn lists_since(&self, instance: &str, job: u64, time: Duration) -> bool {
+        let since = self.lists.get(instance).and_then(|lists| lists.since.get(&job));
+        since.is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Whether a call had no good answer after this moment.

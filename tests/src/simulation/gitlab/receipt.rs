@@ -11,6 +11,9 @@ use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 /// The provider asks for so long: `fleet::receipt::LIMIT`.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// drain-start: "each of these jobs that GitLab has listed for 10 s and that has no log".
+const LOG_AFTER: Duration = Duration::from_secs(10);
+
 /// The warnings of a drain that has succeeded.
 #[derive(Clone, Debug)]
 pub(in crate::simulation) struct Ended {
@@ -119,7 +122,10 @@ impl Inner {
         match fate {
             Fate::Done => self.trace.count("job named whose last report was late"),
             Fate::Lost(_) | Fate::Cancelled
-                if receipt == Receipt::Retry && !has_log && !answers.has_failed_since(of_receipt()) =>
+                if receipt == Receipt::Retry
+                    && !has_log
+                    && !answers.has_failed_since(of_receipt())
+                    && answers.lists_since(instance, id, LOG_AFTER) =>
             {
                 self.violation(instance, format!("lost job {id} is not queued again"));
             }
