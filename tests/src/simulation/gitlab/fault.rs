@@ -52,6 +52,7 @@ impl Gitlab {
 
     pub(in crate::simulation) fn end_fault(&mut self) {
         self.fault = None;
+        self.hasten_logs();
     }
 }
 

@@ -179,6 +179,14 @@ impl Gitlab {
         }
     }
 
+    /// The runners try again now.
+    fn hasten_logs(&mut self) {
+        let latest = Instant::now() + AGAIN;
+        for log in self.jobs.values_mut().filter_map(|job| job.log.as_mut()) {
+            *log = (*log).min(latest);
+        }
+    }
+
     fn add_job(&mut self) -> u64 {
         self.next_job += 1;
         let job = Job {

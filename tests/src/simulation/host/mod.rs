@@ -337,6 +337,9 @@ impl Host {
     fn wrapper_is_gone(&mut self) -> Option<Wrapper> {
         let wrapper = self.wrapper.take()?;
         if wrapper.supervision.save_error.is_some() {
+            if let Some(facts) = &mut self.facts {
+                facts.is_quit_unsaved |= facts.quit.is_some();
+            }
             self.file_lost.get_or_insert("the state file could not be written");
         }
         Some(wrapper)

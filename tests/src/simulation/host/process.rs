@@ -48,6 +48,8 @@ pub(super) struct Facts {
     pub(super) observed_saved: Observation,
     /// SIGQUIT, or SIGTERM, of a wrapper is not known to the next one: the state file could not be written, or was removed.
     pub(super) is_quit_lost: bool,
+    /// The wrapper that sent SIGQUIT has ended, and could not write the state file.
+    pub(super) is_quit_unsaved: bool,
     pub(super) is_terminate_lost: bool,
     /// The state file has a SIGTERM that was not sent: the wrapper was killed in between.
     pub(super) is_terminate_cut: bool,
@@ -79,6 +81,7 @@ impl Facts {
             observed: Observation::default(),
             observed_saved: Observation::default(),
             is_quit_lost: false,
+            is_quit_unsaved: false,
             is_terminate_lost: false,
             is_terminate_cut: false,
             spared_until: None,

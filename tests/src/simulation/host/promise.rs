@@ -99,7 +99,7 @@ impl Inner {
             Request::Cancel => {
                 let facts = host.facts.as_ref().filter(|facts| facts.quit.is_some() && !facts.is_quit_lost);
                 let Some(pid) = facts.map(|facts| facts.pid) else { return };
-                if host.file_lost.is_some() {
+                if host.facts.as_ref().is_some_and(|facts| facts.is_quit_unsaved) {
                     // `docs/wrapper/adoption.md`, "Faults".
                     self.trace.count("limit: a drain is cancelled whose SIGQUIT could not be saved");
                 } else {
