@@ -20,8 +20,9 @@ use crate::{
     run::Run,
 };
 
-/// The time limit of the look at the runner after the receipt, and the pause between two attempts.
+/// The time limit of the look at the runner after the receipt, also after an interruption by Terraform, and the pause between two attempts.
 const LOOK_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_LIMIT_INTERRUPTED: Duration = Duration::from_secs(2);
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// One runner manager to drain.
@@ -130,12 +131,7 @@ async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<
         let Ok(Drained::Ended(ended)) = &mut outcome else { return outcome };
         let Some(mut receipt) = ask(ended.snapshot.clone()).await else { return outcome };
         receipt.add_earlier(std::mem::take(&mut earlier));
-        let now = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            now = look(wrapper) => now,
-        };
-        if now.is_some_and(|now| has_run_again(&ended.snapshot, &now)) {
+        if look(wrapper, stop).await.is_some_and(|now| has_run_again(&ended.snapshot, &now)) {
             tracing::warn!(
                 manager = name,
                 "the host has started another runner after the drain; draining it"
@@ -149,14 +145,25 @@ async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<
 }
 
 /// The status after the receipt. The host may just restart the wrapper.
-async fn look(wrapper: &impl Wrapper) -> Option<Snapshot> {
+async fn look(wrapper: &impl Wrapper, stop: &CancellationToken) -> Option<Snapshot> {
     let end = Instant::now() + LOOK_LIMIT;
-    loop {
-        match wrapper.until(end).read_status().await {
-            Ok(now) => return Some(now),
-            Err(error) if !error.retryable() || Instant::now() + LOOK_PAUSE >= end => return None,
-            Err(_) => sleep(LOOK_PAUSE).await,
+    let read = async {
+        loop {
+            match wrapper.until(end).read_status().await {
+                Ok(now) => return Some(now),
+                Err(error) if !error.retryable() || Instant::now() + LOOK_PAUSE >= end => return None,
+                Err(_) => sleep(LOOK_PAUSE).await,
+            }
         }
+    };
+    let interrupted = async {
+        stop.cancelled().await;
+        sleep(LOOK_LIMIT_INTERRUPTED).await;
+    };
+    tokio::select! {
+        biased;
+        now = read => now,
+        () = interrupted => None,
     }
 }
 
@@ -180,6 +187,7 @@ mod tests {
     use crate::{
         fleet::{
             drain::tests::{callback::drained_by, policy},
+            failure::Reason,
             test_wrapper::{ScriptInput, Scripted, ScriptedFault},
         },
         gitlab::Job,
@@ -208,10 +216,11 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "id": id })).unwrap()
     }
 
-    /// The jobs of the receipt, of which GitLab lists one more for each question, and the number of requests.
-    async fn drained<S: Into<Snapshot>>(
+    /// The outcome, and the number of requests. GitLab lists one job more for each question. Terraform interrupts the receipt if `is_interrupted`.
+    async fn outcome<S: Into<Snapshot>>(
         script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Send + Sync,
-    ) -> (Vec<u64>, usize) {
+        is_interrupted: bool,
+    ) -> (Outcome, usize) {
         let (scripted, asked) = (Scripted::new(script), AtomicU64::new(0));
         let (wrapper, policy, stop) = (&scripted, policy(), CancellationToken::new());
         let outcome = until_none_runs(
@@ -221,15 +230,26 @@ mod tests {
             || drain::run("m1", &wrapper, &policy, &WithoutPeers, &stop),
             async |_| {
                 sleep(Duration::from_secs(RECEIPT)).await;
+                if is_interrupted {
+                    stop.cancel();
+                }
                 let times = asked.fetch_add(1, Ordering::Relaxed) + 1;
                 let lost = (1..=times).map(|id| (job(id), Fate::Kept)).collect();
                 Some(Receipt { lost, missing: Vec::new() })
             },
         )
         .await;
+        (outcome, scripted.requests().0)
+    }
+
+    /// The jobs of the receipt, and the number of requests.
+    async fn drained<S: Into<Snapshot>>(
+        script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Send + Sync,
+    ) -> (Vec<u64>, usize) {
+        let (outcome, requests) = outcome(script, false).await;
         let Ok(Drained::Ended(ended)) = outcome else { panic!("{outcome:?}") };
         let lost = ended.receipt.unwrap().lost.iter().map(|(job, _)| job.id).collect();
-        (lost, scripted.requests().0)
+        (lost, requests)
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,6 +274,16 @@ mod tests {
             _ => Err(ScriptedFault::Down),
         };
         assert_eq!(drained(gone).await, (vec![1], 1));
+    }
+
+    /// Its drain stays in the state.
+    #[tokio::test(start_paused = true)]
+    async fn runner_that_runs_after_an_interrupted_receipt_is_not_drained() {
+        let runs = |input| started_again(input, |_| Ok(RunnerStatus::Running));
+        let interrupted = outcome(runs, true).await.0.unwrap_err();
+        assert!(matches!(interrupted.reason, Reason::Interrupted), "{interrupted:?}");
+        let exited = |input| started_again(input, |_| Ok(RunnerStatus::Stopped));
+        assert!(matches!(outcome(exited, true).await.0, Ok(Drained::Ended(_))));
     }
 
     /// Between two answers, the host has started another runner, and another client has drained it.
