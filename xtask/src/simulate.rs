@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
             }
         }
     }
+    eprintln!("building the optimized simulation: the first time, this takes up to 10 minutes");
     execute(&mut seeds(&variables))
 }
 
