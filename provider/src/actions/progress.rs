@@ -151,7 +151,7 @@ impl Key {
 }
 
 fn is_forceful(snapshot: &Snapshot) -> bool {
-    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+    let drain = snapshot.drain();
     drain.is_some_and(|drain| drain.forceful)
 }
 

@@ -117,6 +117,11 @@ impl Snapshot {
         )
     }
 
+    /// The drain in progress, or the last one, if the wrapper reports it.
+    pub fn drain(&self) -> Option<&DrainInfo> {
+        self.detail.as_deref()?.drain.as_ref()
+    }
+
     /// Whether the wrapper exits, and no client requested that its runner stays stopped.
     pub fn exits_for_itself(&self) -> bool {
         self.detail.as_deref().is_some_and(|detail| detail.shutting_down && !detail.is_drained_by_client())
@@ -124,14 +129,12 @@ impl Snapshot {
 
     /// Whether the shutdown in progress can no longer be cancelled: SIGQUIT was sent. Upstream's wrapper does not report it.
     pub fn is_shutdown_final(&self) -> bool {
-        let drain = self.detail.as_deref().and_then(|detail| detail.drain.as_ref());
-        drain.is_none_or(|drain| drain.signalled)
+        self.drain().is_none_or(|drain| drain.signalled)
     }
 
     /// What the shutdown in progress waits for before the signal to the runner.
     pub fn signal_waits_for(&self) -> Option<&str> {
-        let drain = self.detail.as_deref()?.drain.as_ref()?;
-        Some(drain.waits_for.as_str()).filter(|clause| !clause.is_empty())
+        Some(self.drain()?.waits_for.as_str()).filter(|clause| !clause.is_empty())
     }
 
     /// Problems of the shutdown in progress, such as a suspended process: in that state the first reason is the shutdown.

@@ -81,7 +81,7 @@ pub(super) fn own_line(text: &str) -> String {
 /// A clause about the drain that stops or has stopped the runner: `the runner is draining (id "deploy-7", requested by uid 0 (root), unix
 /// socket)`. Upstream's wrapper does not report it.
 pub(super) fn drained(snapshot: &Snapshot) -> Option<String> {
-    let drain = snapshot.detail.as_deref()?.drain.as_ref()?;
+    let drain = snapshot.drain()?;
     let what = match snapshot.report.status {
         RunnerStatus::Stopped => "a drain stopped the runner",
         RunnerStatus::InShutdown => "the runner is draining",

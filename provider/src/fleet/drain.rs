@@ -267,7 +267,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
 
     /// After the forceful request, waits until the wrapper has killed the runner: its `shutdown_timeout` can be longer than [`FORCE_LIMIT`].
     fn await_kill(&mut self, snapshot: &Snapshot, state: &mut WaitState<'_>) {
-        let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+        let drain = snapshot.drain();
         let kill_at = drain.filter(|drain| self.forced && drain.forceful).and_then(|drain| drain.deadline);
         if let Some(kill_at) = kill_at.filter(|kill_at| self.kill_at != Some(*kill_at)) {
             self.kill_at = Some(kill_at);
@@ -351,7 +351,7 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
 
     fn received(snapshot: &Snapshot, state: &mut WaitState<'_>) {
         if state.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
-            let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+            let drain = snapshot.drain();
             let drained_by = drain.map(|drain| drain.id.as_str());
             tracing::info!(manager = state.manager, status = %snapshot.report.status, drained_by, "runner status changed");
         }

@@ -169,11 +169,8 @@ async fn look(wrapper: &impl Wrapper, stop: &CancellationToken) -> Option<Snapsh
 
 /// Whether a runner was started after this exit. If it has exited, too, its drain is another one.
 fn has_run_again(exited: &Snapshot, now: &Snapshot) -> bool {
-    let drain = |snapshot: &Snapshot| {
-        let detail = snapshot.detail.as_deref()?;
-        detail.drain.as_ref().map(|drain| drain.id.clone())
-    };
-    now.report.status != RunnerStatus::Stopped || drain(now) != drain(exited)
+    let id_of_drain = |snapshot: &Snapshot| snapshot.drain().map(|drain| drain.id.clone());
+    now.report.status != RunnerStatus::Stopped || id_of_drain(now) != id_of_drain(exited)
 }
 
 #[cfg(test)]

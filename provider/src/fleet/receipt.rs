@@ -151,8 +151,7 @@ pub(crate) async fn ask(
 
 /// Whether the runner had no job request open at SIGQUIT.
 fn has_no_open_request(snapshot: &Snapshot) -> bool {
-    let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
-    drain.is_some_and(|drain| drain.open_requests == Some(0))
+    snapshot.drain().is_some_and(|drain| drain.open_requests == Some(0))
 }
 
 /// The runners to ask for, with the system id of this manager, and what cannot be asked.

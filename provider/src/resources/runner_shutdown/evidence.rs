@@ -54,7 +54,7 @@ impl Evidence {
 
     /// The shutdown is in progress.
     pub(super) fn in_progress(snapshot: &Snapshot, protected: bool) -> Self {
-        let drain = snapshot.detail.as_deref().and_then(|detail| detail.drain.as_ref());
+        let drain = snapshot.drain();
         let forceful = drain.is_some_and(|drain| drain.forceful);
         Self::of(if forceful { "terminating" } else { "draining" }, snapshot, protected)
     }
