@@ -250,13 +250,14 @@ impl Supervision {
                 *reload = Some(Reload::Refused(refusal));
             }
             State::Stopping { stop, phase, .. } => {
-                if let (Signal::Drain, Phase::Draining { repeated: false, .. }) = (signal, &*phase) {
+                if let Some((of, refused)) = phase.refused()
+                    && of == signal
+                {
+                    *refused = Some(refusal);
+                }
+                if let Phase::Draining { repeated: false, refused: Some(_), .. } = phase {
                     // This was the number at a SIGQUIT that the runner has not received.
                     stop.open_requests = None;
-                }
-                match phase.refused() {
-                    Some((of, refused)) if of == signal => *refused = Some(refusal),
-                    _ => {}
                 }
             }
             // No state waits for it any more.
