@@ -6,13 +6,11 @@ use crate::{
 };
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let records = match arguments {
-        [] => false,
-        [option] if option == "--record" => true,
-        _ => anyhow::bail!("gen accepts only --record"),
-    };
-    if records {
-        record_pictures()?;
+    match arguments {
+        [] => {}
+        [option] if option == "--record" => record_pictures()?,
+        [option] if option == "--release" => return write_absolute_links(),
+        _ => anyhow::bail!("gen accepts only --record or --release"),
     }
     let update = |arguments: &[&str]| execute(cargo(arguments).env("GRIT_UPDATE_GENERATED", "1"));
     update(&["test", "--package", "grit-proto"])?;
@@ -35,4 +33,10 @@ fn record_pictures() -> anyhow::Result<()> {
     execute(&mut cargo(&["build", "--workspace", "--bins"]))?;
     let test = ["test", "--package", "grit-tests", "--test", "e2e", "--", "picture_of_"];
     execute(cargo(&test).env("GRIT_RECORD_PICTURES", "1"))
+}
+
+/// Writes absolute links into the registry pages, for the commit of a release: the registries do not rewrite links to other files.
+fn write_absolute_links() -> anyhow::Result<()> {
+    let test = ["test", "--package", "grit-testkit", "--test", "documents", "--", "released_pages_"];
+    execute(cargo(&test).env("GRIT_RELEASE_LINKS", "1"))
 }

@@ -42,8 +42,10 @@ Usage: cargo xtask COMMAND
                          the GnuPG key for the checksums. --programs packages the programs in a directory instead of a release build, and
                          --quick compresses less. --only creates parts, without checksums: provider, tar, deb, rpm, sbom. --sums creates
                          only the checksums, for files that several machines have built
-  gen [--record]         regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, and the pictures
-                         of docs/pictures; --record records the runs that two of the pictures show
+  gen [--record | --release]
+                         regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, and the pictures
+                         of docs/pictures; --record records the runs that two of the pictures show; --release instead writes absolute links
+                         into the registry pages, for the commit of a release
 
 Requires Rust, and terraform or tofu in PATH.";
 

@@ -216,7 +216,13 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
         ],
     ),
     ("docs/performance.md", &[("cargo xtask bench", Unchecked(FOR_DEVELOPERS))]),
-    ("docs/releases.md", &[("provider_installation {", Test("tests/tests/e2e/dist.rs"))]),
+    (
+        "docs/releases.md",
+        &[
+            ("git switch --detach main", Unchecked(FOR_DEVELOPERS)),
+            ("provider_installation {", Test("tests/tests/e2e/dist.rs")),
+        ],
+    ),
     (
         "docs/wrapper/README.md",
         &[

@@ -2,18 +2,30 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
-/// Absolute links to files of this repository.
-const REPOSITORY: [&str; 2] = [
-    "https://github.com/runner-tools/terraform-provider-grit/blob/main/",
-    "https://github.com/runner-tools/terraform-provider-grit/tree/main/",
-];
+/// The addresses of a release: its registry pages, and its files, directories and pictures on GitHub.
+const REGISTRY: &str =
+    concat!("https://registry.terraform.io/providers/runner-tools/grit/", env!("CARGO_PKG_VERSION"), "/docs");
+const FILES: &str =
+    concat!("https://github.com/runner-tools/terraform-provider-grit/blob/v", env!("CARGO_PKG_VERSION"), "/");
+const DIRECTORIES: &str =
+    concat!("https://github.com/runner-tools/terraform-provider-grit/tree/v", env!("CARGO_PKG_VERSION"), "/");
 
-/// Absolute links to registry pages.
-const REGISTRY: &str = "https://registry.terraform.io/providers/runner-tools/grit/latest/docs";
+const PICTURES: &str = concat!(
+    "https://raw.githubusercontent.com/runner-tools/terraform-provider-grit/v",
+    env!("CARGO_PKG_VERSION"),
+    "/"
+);
+
+/// Links with these beginnings lead to documents of this repository.
+const OWN: [&str; 3] = [
+    "https://registry.terraform.io/providers/runner-tools/grit/",
+    "https://github.com/runner-tools/terraform-provider-grit/",
+    "https://raw.githubusercontent.com/runner-tools/terraform-provider-grit/",
+];
 
 /// The directories below `docs/` that the registry shows, with `docs/index.md`.
 const REGISTRY_DIRECTORIES: [&str; 5] = ["actions", "data-sources", "functions", "guides", "resources"];
@@ -55,9 +67,11 @@ fn is_registry_page(document: &Path) -> bool {
 
 /// A document without its frontmatter and its blocks of code.
 fn prose(document: &Path) -> String {
-    let text = fs::read_to_string(document).unwrap();
-    let text =
-        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map_or(&*text, |it| it.1);
+    without_code(&fs::read_to_string(document).unwrap())
+}
+
+fn without_code(text: &str) -> String {
+    let text = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map_or(text, |it| it.1);
     let mut fenced = false;
     let lines = text.lines().filter(|line| {
         let fence = line.trim_start().starts_with("```");
@@ -82,10 +96,11 @@ fn anchors(document: &Path) -> Vec<String> {
 /// The file that a link leads to, and the anchor in it; `None` for a link to another site.
 fn target(document: &Path, link: &str) -> Option<(PathBuf, String)> {
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let own = [FILES, DIRECTORIES, PICTURES].iter().find_map(|prefix| path.strip_prefix(prefix));
     let file = if let Some(page) = path.strip_prefix(REGISTRY) {
         let page = page.trim_start_matches('/');
         root().join(if page.is_empty() { "docs/index.md".to_owned() } else { format!("docs/{page}.md") })
-    } else if let Some(own) = REPOSITORY.iter().find_map(|prefix| path.strip_prefix(prefix)) {
+    } else if let Some(own) = own {
         root().join(own)
     } else if path.contains("://") {
         return None;
@@ -100,6 +115,35 @@ fn target(document: &Path, link: &str) -> Option<(PathBuf, String)> {
 /// The links of a document.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// The absolute form of a relative link.
+fn released_link(document: &Path, link: &str) -> String {
+    let (file, anchor) = target(document, link).unwrap();
+    let file = file.canonicalize().unwrap_or_else(|error| panic!("{}: {link}: {error}", document.display()));
+    let root = root();
+    let path = file.strip_prefix(&root).unwrap().to_str().unwrap();
+    let page = path.strip_prefix("docs/").and_then(|page| page.strip_suffix(".md"));
+    let address = match page {
+        Some("index") => REGISTRY.to_owned(),
+        Some(page) if is_registry_page(&file) => format!("{REGISTRY}/{page}"),
+        _ if path.ends_with(".svg") => format!("{PICTURES}{path}"),
+        _ if file.is_dir() => format!("{DIRECTORIES}{path}"),
+        _ => format!("{FILES}{path}"),
+    };
+    if anchor.is_empty() { address } else { format!("{address}#{anchor}") }
+}
+
+/// A registry page as a release has it: Terraform's registry and OpenTofu's registry show a page at another address than GitHub, and do not
+/// have the files outside the registry pages.
+fn released(document: &Path) -> String {
+    let mut text = fs::read_to_string(document).unwrap();
+    for link in links(&prose(document)) {
+        if !link.contains("://") && !link.starts_with('#') {
+            text = text.replace(&format!("]({link})"), &format!("]({})", released_link(document, link)));
+        }
+    }
+    text
 }
 
 #[test]
@@ -119,26 +163,52 @@ fn every_document_link_has_a_target() {
     assert!(count > 150, "{count} links");
 }
 
-/// The registry shows these pages at other addresses, and does not rewrite relative links.
+/// A reader of a clone, or of GitHub, can follow a relative link. Only the commit of a release has absolute ones, in all its registry pages.
 #[test]
-fn registry_pages_have_absolute_links_to_other_pages() {
-    let mut wrong = Vec::new();
-    for document in documents().into_iter().filter(|document| is_registry_page(document)) {
+fn links_to_own_documents_are_relative_except_in_a_release() {
+    let (mut relative, mut absolute) = (0, Vec::new());
+    for document in documents() {
         for link in links(&prose(&document)) {
-            let is_page = target(&document, link).is_some_and(|(file, _)| is_registry_page(&file));
-            let is_right =
-                link.starts_with('#') || link.contains("://") && (!is_page || link.starts_with(REGISTRY));
-            if !is_right {
-                wrong.push(format!("{}: {link}", document.display()));
+            if OWN.iter().any(|own| link.starts_with(own)) {
+                absolute.push((is_registry_page(&document), format!("{}: {link}", document.display())));
+            } else if is_registry_page(&document) && !link.contains("://") && !link.starts_with('#') {
+                relative += 1;
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "link to registry pages with {REGISTRY}, and to other files with {}:\n{}",
-        REPOSITORY[0],
-        wrong.join("\n")
-    );
+    let is_released = relative == 0;
+    absolute.retain(|(is_registry_page, _)| !(is_released && *is_registry_page));
+    assert!(absolute.is_empty(), "use relative links: {absolute:#?}");
+    assert!(is_released || relative > 150, "{relative} links");
+}
+
+/// `cargo xtask gen --release` writes these pages.
+#[test]
+fn released_pages_have_absolute_links_with_targets() {
+    let pages = documents().into_iter().filter(|document| is_registry_page(document));
+    let pages: Vec<_> = pages.map(|document| (released(&document), document)).collect();
+    let (mut count, mut broken) = (0, Vec::new());
+    for (text, document) in &pages {
+        for link in links(&without_code(text)) {
+            let is_followed = link.starts_with('#')
+                || link.contains("://")
+                    && target(document, link).is_none_or(|(file, _)| {
+                        let is_page = file.exists() && is_registry_page(&file.canonicalize().unwrap());
+                        count += 1;
+                        file.exists() && is_page == link.starts_with(REGISTRY)
+                    });
+            if !is_followed {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "not absolute, or without a target:\n{}", broken.join("\n"));
+    assert!(count > 150, "{count} links");
+    if env::var_os("GRIT_RELEASE_LINKS").is_some() {
+        for (text, document) in pages {
+            fs::write(document, text).unwrap();
+        }
+    }
 }
 
 #[test]
