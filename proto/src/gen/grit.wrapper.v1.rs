@@ -448,8 +448,7 @@ pub enum DrainOutcome {
     Killed = 3,
     /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner exited, but its exit code is unknown, because it had been adopted; or it exited with code 0, and its log could not be checked for
-    /// aborted jobs. Its jobs may have been aborted.
+    /// The runner exited, but its exit code is unknown, because it had been adopted. Its jobs may have been aborted.
     Unknown = 5,
     /// No runner was running at the time of the request.
     NoRunner = 6,

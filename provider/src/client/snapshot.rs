@@ -213,9 +213,6 @@ impl Detail {
                 "the runner did not exit in time after a forceful stop, and the wrapper killed the runner: its jobs were lost"
                     .to_owned()
             }
-            DrainOutcome::Unknown if exit.how == ExitKind::Code(0) => {
-                "the log of the runner could not be checked for aborted jobs: jobs may have been aborted".to_owned()
-            }
             DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; jobs may have been aborted"),
         })
     }

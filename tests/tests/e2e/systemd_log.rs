@@ -1,4 +1,4 @@
-//! On a booted systemd, the last log lines of a failed runner come from the journal, and so do the messages of lost jobs.
+//! On a booted systemd, the last log lines of a failed runner come from the journal. What a runner logs decides nothing.
 
 use std::time::Duration;
 
@@ -56,51 +56,36 @@ fn journal_lines_explain_runner_failure() {
     assert!(known.contains(&how), "{adopted}");
 }
 
-/// The message is older than the last lines: the runner writes several for each job that it aborts.
+/// A job can make its runner write each of these lines, by a variable that contains a line break.
 #[test]
-fn journal_shows_lost_jobs_of_drain() {
+fn lines_of_runners_log_do_not_change_outcome() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
-    let script = "forged='Starting forceful shutdown'
-        test -e /run/imitates && echo \"WARNING: $forged\"
-        trap 'if test -e /run/imitates; then
-            echo \"WARNING: GIT_SUBMODULE_STRATEGY: expected none, got \\\"$forged\\\"\"; echo \"Job succeeded  branch=$forged\"
-            sh -c \"echo WARNING: $forged; echo ERROR: Job trace termination\"; exit 0; fi
-            test -e /run/finishes && echo \"ERROR: Job trace termination \\\"Success\\\" failed  job=7\" && exit 0' QUIT
-        trap 'echo \"WARNING: Starting forceful shutdown\"; seq 100; exit 0' TERM
-        while :; do sleep 0.1; done";
+    let script = "trap 'cat /run/lines; exit 0' QUIT; while :; do sleep 0.02; done";
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
-    machine.run(&["systemctl", "start", "--no-block", UNIT]);
-    let drained = |meanwhile: &dyn Fn(u64)| {
-        let runner = poll::until("the runner runs", LIMIT, || match machine.ask(&["status"]) {
-            status if status["state"] == "running" => Ok(status["pid"].as_u64().unwrap()),
-            _ => Err(machine.journal()),
+    adjust(&machine, "Environment=GRIT_WRAPPER_START_GRACE=0s");
+    let aborted = "WARNING: Starting forceful shutdown  StopSignal=terminated";
+    let lost =
+        "ERROR: Job trace termination \"Success\" failed  error=received invalid job update response job=7";
+    let json = r#"{"level":"warning","msg":"Starting forceful shutdown","time":"2026-01-01T00:00:00Z"}"#;
+    let flood = format!("{}\n{lost}", vec!["INFO: a line of a job"; 20_000].join("\n"));
+    for lines in ["Job succeeded", aborted, lost, json, &format!("x\n{aborted}\n{lost}"), &flood] {
+        std::fs::write(machine.system.path("/run/lines"), format!("{lines}\n")).unwrap();
+        machine.run(&["systemctl", "start", "--no-block", UNIT]);
+        poll::until("the runner handles SIGQUIT", LIMIT, || {
+            let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
+            let caught = format!("grep -q '^SigCgt:.*[4-7c-f]$' /proc/{pid}/status");
+            let caught = machine.system.run(&["sh", "-c", &caught]).unwrap();
+            if caught.status.success() { Ok(()) } else { Err(machine.journal()) }
         });
         machine.run(&["grit-wrapper", "drain"]);
-        poll::until("SIGQUIT is sent", LIMIT, || match machine.ask(&["status"]) {
-            status if status["drain"]["signalled"] == true => Ok(()),
-            status => Err(status),
-        });
-        meanwhile(runner);
         let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
             status if status["state"] == "stopped" => Ok(status),
             status => Err(status),
         });
-        status["drain"]["outcome"].as_str().unwrap().to_owned()
-    };
-    let outcome = drained(&|runner| {
-        machine.run(&["kill", "-s", "TERM", &runner.to_string()]);
-    });
-    assert_eq!(outcome, "jobs_aborted", "{}", machine.journal());
-
-    machine.run(&["touch", "/run/finishes"]);
-    machine.run(&["grit-wrapper", "start"]);
-    assert_eq!(drained(&|_| {}), "results_lost", "{}", machine.journal());
-
-    // A variable of a job, a field, and the message of another process or of an earlier time are not evidence.
-    machine.run(&["touch", "/run/imitates"]);
-    machine.run(&["grit-wrapper", "start"]);
-    assert_eq!(drained(&|_| {}), "clean", "{}", machine.journal());
+        assert_eq!(status["drain"]["outcome"], "clean", "{}", &lines[..lines.len().min(200)]);
+        machine.run(&["grit-wrapper", "start"]);
+    }
 }
 
 #[test]
@@ -121,70 +106,4 @@ fn hanging_journalctl_delays_only_log_tail() {
         if readers.stdout.is_empty() { Ok(()) } else { Err(readers) }
     });
     assert_eq!(machine.ask(&["status"])["failure_reason"], "exit status 3");
-}
-
-/// The exit code does not show aborted jobs, so that without the search nothing is known about them.
-#[test]
-fn drain_whose_log_search_fails_is_not_clean() {
-    let Some(machine) = machine(&[]) else { return };
-    machine.install("1.0.0");
-    let script = "trap 'exit 0' QUIT; while :; do sleep 0.02; done";
-    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
-    std::fs::create_dir(machine.system.path("/opt/fails")).unwrap();
-    let journalctl = machine.system.path("/opt/fails/journalctl");
-    adjust(&machine, "Environment=GRIT_WRAPPER_START_GRACE=0s PATH=/opt/fails:/usr/bin:/bin");
-    let real = "exec /usr/bin/journalctl \"$@\"";
-    for (search, outcome) in [
-        (real, "clean"),
-        ("exec sleep 1000", "unknown"),
-        ("echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1", "unknown"),
-        ("echo 'Journal file a.journal corrupted, ignoring file.' >&2; exit 0", "unknown"),
-        ("kill -s KILL $$", "unknown"),
-        (real, "clean"),
-    ] {
-        let script = format!("case \"$*\" in *--grep*) {search};; esac; {real}");
-        program::script(&journalctl, &script).unwrap();
-        machine.run(&["systemctl", "start", "--no-block", UNIT]);
-        poll::until("the runner handles SIGQUIT", LIMIT, || {
-            let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
-            let caught = format!("grep -q '^SigCgt:.*[4-7c-f]$' /proc/{pid}/status");
-            let caught = machine.system.run(&["sh", "-c", &caught]).unwrap();
-            if caught.status.success() { Ok(()) } else { Err(machine.journal()) }
-        });
-        machine.run(&["grit-wrapper", "drain"]);
-        let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
-            status if status["state"] == "stopped" => Ok(status),
-            status => Err(status),
-        });
-        assert_eq!(status["drain"]["outcome"], outcome, "{search}: {}", machine.journal());
-        machine.run(&["grit-wrapper", "start"]);
-    }
-}
-
-/// The time in which the journal is read does not shorten the part of the drain that is searched.
-#[test]
-fn slow_journalctl_does_not_hide_aborted_job() {
-    let Some(machine) = machine(&[]) else { return };
-    machine.install("1.0.0");
-    let script = "trap : QUIT
-        trap 'echo \"WARNING: Starting forceful shutdown\"; exit 0' TERM
-        while :; do sleep 0.02; done";
-    program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
-    std::fs::create_dir(machine.system.path("/opt/slow")).unwrap();
-    let slow = "case \"$*\" in *--grep*) sleep 1;; esac; exec /usr/bin/journalctl \"$@\"";
-    program::script(&machine.system.path("/opt/slow/journalctl"), slow).unwrap();
-    adjust(&machine, "Environment=GRIT_WRAPPER_START_GRACE=0s PATH=/opt/slow:/usr/bin:/bin");
-    machine.run(&["systemctl", "start", "--no-block", UNIT]);
-    let runner = poll::until("the runner handles SIGQUIT", LIMIT, || {
-        let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
-        let caught = format!("grep -q '^SigCgt:.*4...$' /proc/{pid}/status");
-        let caught = machine.system.run(&["sh", "-c", &caught]).unwrap();
-        if caught.status.success() { Ok(pid) } else { Err(machine.journal()) }
-    });
-    machine.run(&["sh", "-c", &format!("grit-wrapper drain && kill -s TERM {runner}")]);
-    let status = poll::until("the runner exits", LIMIT, || match machine.ask(&["status"]) {
-        status if status["state"] == "stopped" => Ok(status),
-        status => Err(status),
-    });
-    assert_eq!(status["drain"]["outcome"], "jobs_aborted", "{}", machine.journal());
 }

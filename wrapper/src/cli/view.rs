@@ -179,8 +179,7 @@ pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
         DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         DrainOutcome::Unknown => {
-            "unknown: the exit code of the runner is unknown, or the runner's log could not be checked for aborted jobs; jobs may have \
-             been aborted"
+            "unknown: the exit code of the runner is unknown; jobs may have been aborted"
         }
         DrainOutcome::NoRunner => "no runner: the runner was not running",
     }

@@ -38,7 +38,7 @@
 //! **Jobs.** Each job is reported as running before it starts. From 18.5 on this confirms it, if GitLab supports the two-phase commit. A job
 //! fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its worker for
 //! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
-//! GitLab never receives its result, and the exit code is 0. With `--job-process` each job has a separate process group, which a forceful
+//! GitLab never receives its result, no line of the log says so (since 18.6), and the exit code is 0. With `--job-process` each job has a separate process group, which a forceful
 //! shutdown may leave behind: see `job.rs`.
 //!
 //! **Job router.** A section with `FF_USE_JOB_ROUTER` requests its jobs by another call, which the metrics count without section and result.

@@ -146,11 +146,6 @@ impl Worker {
                 tokio::time::sleep(self.behavior.report_delay(attempt)).await;
             }
         }
-        let end = if end == ReportedState::Success { "Success" } else { "Fail" };
-        say(&format!(
-            "ERROR: Job trace termination \"{end}\" failed    error=received invalid job update response job={}",
-            offer.id
-        ));
     }
 
     pub(super) async fn report(

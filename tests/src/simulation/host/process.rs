@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use grit_wrapper::supervise::{
-    Event, LogEvidence, Mode as StopMode, Observation, Phase, State, StopOutcome, Supervision, process::Exit,
+    Event, Mode as StopMode, Observation, Phase, State, StopOutcome, Supervision, process::Exit,
 };
 use tokio::time::Instant;
 
@@ -263,7 +263,7 @@ impl Inner {
         self.notice_exit(instance);
     }
 
-    /// The task of the wrapper sees the exit, and reads its status and log: `task::effects::exit`.
+    /// The task of the wrapper sees the exit, and reads its status: `task::effects::exit`.
     pub(super) fn notice_exit(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.busy.is_none()) else { return };
@@ -285,7 +285,6 @@ impl Inner {
     }
 
     pub(super) fn exit_is_read(&mut self, instance: &str, number: u32) {
-        let unreadable = self.random.percent(2);
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
         let Some((_, exit)) = host.zombie.take() else { return };
@@ -295,33 +294,14 @@ impl Inner {
         }
         // Before Linux 6.15, the status of an adopted runner is often unknown.
         let exit = if facts.is_adopted && host.has_old_kernel { Exit::Unknown } else { exit };
-        // `Supervision::drain_to_search`.
-        let is_searched = host.has_journal
-            && exit.is_success()
-            && wrapper.supervision.state.stop().is_some_and(|stop| {
-                stop.mode == StopMode::Graceful && stop.outcome.is_none() && !stop.aborts_jobs
-            });
-        let log = LogEvidence {
-            aborted_jobs: is_searched && !unreadable && facts.aborts,
-            lost_results: false,
-            unreadable: is_searched && unreadable,
-        };
-        let has_evidence = host.has_journal || facts.observed.aborts_jobs;
         let was_forced = wrapper.supervision.state.stop().is_some_and(|stop| stop.mode == StopMode::Forceful);
-        let _answer = self.handle(instance, Event::Exited(exit, log));
+        let _answer = self.handle(instance, Event::Exited(exit));
         // Before the requests that have waited: they concern the next runner.
-        self.check_outcome(instance, number, &facts, has_evidence, was_forced);
+        self.check_outcome(instance, number, &facts, was_forced);
         self.wrapper_is_free(instance, None);
     }
 
-    fn check_outcome(
-        &mut self,
-        instance: &str,
-        number: u32,
-        facts: &Facts,
-        has_evidence: bool,
-        was_forced: bool,
-    ) {
+    fn check_outcome(&mut self, instance: &str, number: u32, facts: &Facts, was_forced: bool) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.promise.runner_ended();
         if host.saved_promise.accepted || host.saved_promise.leaving {
@@ -336,10 +316,11 @@ impl Inner {
         let Some(outcome) = outcome else { return };
         self.trace.count(format!("outcome {}", outcome.name()));
         if outcome == StopOutcome::Clean && facts.has_aborted_jobs {
-            if has_evidence {
+            if facts.observed.aborts_jobs {
                 self.violation(instance, "a drain with aborted jobs is clean");
             } else {
-                self.trace.count("clean after aborted jobs: without a source of evidence");
+                // `docs/wrapper/draining.md`, "Outcome of a drain".
+                self.trace.count("limit: clean after aborted jobs, which no probe has shown");
             }
         }
         if was_forced && has_leftovers {

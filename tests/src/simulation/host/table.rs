@@ -227,7 +227,7 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         Event::Start => "start",
         Event::Spawned(_) => "spawned",
         Event::SpawnFailed(_) => "spawn failed",
-        Event::Exited(Exit::Code(0), _) => "exited, code 0",
+        Event::Exited(Exit::Code(0)) => "exited, code 0",
         Event::Exited(..) => "exited, code 1",
         Event::Tick if handles_quit => "tick, handler",
         Event::Tick => "tick",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     end::End,
     moment::Moment,
-    observation::{LogEvidence, Observation},
+    observation::Observation,
     policy::Policy,
     state::{ChildInfo, LastLines, Phase, State, Supervision},
     stop::{Mode, Stop, StopId, StopOutcome},
@@ -41,7 +41,7 @@ impl Supervision {
             }
             State::Stopping { child, stop, .. } if stop.id != StopId::Signal => {
                 let end = End::Exited { pid: child.pid(), exit: Exit::Unknown, killed: false };
-                let outcome = Some(StopOutcome::of(&stop, &end, LogEvidence::default()));
+                let outcome = Some(StopOutcome::of(&stop, &end));
                 State::Exited { end, stop: Some(Stop { outcome, ..stop }) }
             }
             State::Exited { end, stop: Some(stop) } if stop.id != StopId::Signal => {

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::{
     callback::Callback,
     moment::Moment,
-    observation::{LogEvidence, Observation},
+    observation::Observation,
     policy::Policy,
     state::ChildInfo,
     statistics::Counted,
@@ -28,7 +28,7 @@ pub enum Event {
     Spawned(ChildInfo),
     /// No child could be started.
     SpawnFailed(Arc<str>),
-    Exited(Exit, LogEvidence),
+    Exited(Exit),
     /// The signal of an effect was sent.
     SignalSent(Signal),
     /// The kernel refused to send this signal.

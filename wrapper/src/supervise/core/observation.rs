@@ -1,4 +1,4 @@
-//! What other parts of the program, and the log of the child, show of the child.
+//! What other parts of the program show of the child.
 
 use std::time::Duration;
 
@@ -11,15 +11,4 @@ pub struct Observation {
     pub aborts_jobs: bool,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
-}
-
-/// What the log of a child that has exited shows of its drain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogEvidence {
-    /// The child aborted its jobs: another process sent SIGTERM or SIGINT to it.
-    pub aborted_jobs: bool,
-    /// The child gave up reporting the end of at least one job to GitLab.
-    pub lost_results: bool,
-    /// The log could not be searched, so that both are unknown.
-    pub unreadable: bool,
 }

@@ -13,7 +13,7 @@ use super::{
     policy::{Leftovers, Policy},
     stop::{Mode, Stop},
 };
-use crate::supervise::process::{Exit, Identity, Signal};
+use crate::supervise::process::{Identity, Signal};
 
 /// The state of the child and of its supervision. It is also the content of the state file, except what the next wrapper finds out itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -273,18 +273,6 @@ impl Supervision {
     pub fn leftovers(&self, policy: &Policy) -> Leftovers {
         let is_forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
         if is_forceful { Leftovers::Kill } else { policy.leftovers }
-    }
-
-    /// The drain whose outcome depends on the log of the child, which has exited with `exit`.
-    pub(in crate::supervise) fn drain_to_search(&self, exit: Exit) -> Option<(ChildInfo, &Stop)> {
-        match &self.state {
-            State::Stopping { child, stop, .. }
-                if stop.mode == Mode::Graceful && exit.is_success() && !stop.aborts_jobs =>
-            {
-                Some((*child, stop))
-            }
-            _ => None,
-        }
     }
 
     /// Whether the child aborts its jobs during a graceful stop.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{callback::Callback, end::End, moment::Moment, observation::LogEvidence};
+use super::{callback::Callback, end::End, moment::Moment};
 use crate::supervise::process::Exit;
 
 /// A request to stop the child.
@@ -161,7 +161,7 @@ pub enum StopOutcome {
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
     Failed,
-    /// The child exited, and its exit status is unknown, or its log could not be searched after a graceful stop with exit code 0.
+    /// The child exited, and its exit status is unknown.
     Unknown,
     /// No child was running.
     NoRunner,
@@ -192,17 +192,15 @@ impl StopOutcome {
         }
     }
 
-    /// The outcome of this stop when its child ended this way, and its log showed this.
-    pub(super) fn of(stop: &Stop, end: &End, log: LogEvidence) -> Self {
+    /// The outcome of this stop when its child ended this way.
+    pub(super) fn of(stop: &Stop, end: &End) -> Self {
         match (end, stop.mode) {
             (End::NeverStarted | End::SpawnFailed(_), _) => Self::NoRunner,
             (End::Exited { killed: true, .. }, _) => Self::Killed,
             (End::Exited { exit: Exit::Unknown, .. }, _) => Self::Unknown,
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
-            (End::Exited { .. }, Mode::Graceful) if stop.aborts_jobs || log.aborted_jobs => Self::JobsAborted,
-            (End::Exited { .. }, Mode::Graceful) if log.lost_results => Self::ResultsLost,
-            (End::Exited { .. }, Mode::Graceful) if log.unreadable => Self::Unknown,
+            (End::Exited { .. }, Mode::Graceful) if stop.aborts_jobs => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
@@ -215,9 +213,8 @@ mod tests {
 
     #[test]
     fn only_exit_code_0_after_graceful_stop_is_clean() {
-        let nothing = LogEvidence::default();
         let of = |mode, exit, killed| {
-            StopOutcome::of(&Stop::new("d", mode), &End::Exited { pid: 1, exit, killed }, nothing)
+            StopOutcome::of(&Stop::new("d", mode), &End::Exited { pid: 1, exit, killed })
         };
         for (mode, exit, killed, outcome) in [
             (Mode::Graceful, Exit::Code(0), false, StopOutcome::Clean),
@@ -232,7 +229,7 @@ mod tests {
             assert_eq!(of(mode, exit, killed), outcome, "{mode:?} {exit:?} {killed}");
         }
         let stop = Stop::new("d", Mode::Graceful);
-        assert_eq!(StopOutcome::of(&stop, &End::NeverStarted, nothing), StopOutcome::NoRunner);
+        assert_eq!(StopOutcome::of(&stop, &End::NeverStarted), StopOutcome::NoRunner);
     }
 
     #[test]
@@ -240,30 +237,23 @@ mod tests {
         let of = |open_requests, code| {
             let stop = Stop { open_requests, ..Stop::new("d", Mode::Graceful) };
             let end = End::Exited { pid: 1, exit: Exit::Code(code), killed: false };
-            StopOutcome::of(&stop, &end, LogEvidence::default())
+            StopOutcome::of(&stop, &end)
         };
         assert_eq!((of(None, 0), of(Some(0), 0)), (StopOutcome::Clean, StopOutcome::Clean));
         assert_eq!((of(Some(1), 0), of(Some(1), 1)), (StopOutcome::OpenRequests, StopOutcome::Failed));
     }
 
     #[test]
-    fn observed_abort_or_lost_result_is_not_clean() {
-        for (aborted_jobs, lost_results, unreadable, outcome) in [
-            (true, false, false, StopOutcome::JobsAborted),
-            (false, true, false, StopOutcome::ResultsLost),
-            (true, true, false, StopOutcome::JobsAborted),
-            (false, false, true, StopOutcome::Unknown),
-            (true, false, true, StopOutcome::JobsAborted),
+    fn observed_abort_is_not_clean() {
+        for (mode, exit, outcome) in [
+            (Mode::Graceful, Exit::Code(0), StopOutcome::JobsAborted),
+            (Mode::Forceful, Exit::Code(0), StopOutcome::JobsAborted),
+            (Mode::Graceful, Exit::Code(1), StopOutcome::Failed),
+            (Mode::Graceful, Exit::Unknown, StopOutcome::Unknown),
         ] {
-            let log = LogEvidence { aborted_jobs, lost_results, unreadable };
-            let of = |mode, exit| {
-                let stop = Stop { open_requests: Some(1), ..Stop::new("d", mode) };
-                StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false }, log)
-            };
-            assert_eq!(of(Mode::Graceful, Exit::Code(0)), outcome);
-            assert_eq!(of(Mode::Forceful, Exit::Code(0)), StopOutcome::JobsAborted);
-            assert_eq!(of(Mode::Graceful, Exit::Code(1)), StopOutcome::Failed);
-            assert_eq!(of(Mode::Graceful, Exit::Unknown), StopOutcome::Unknown);
+            let stop = Stop { aborts_jobs: true, open_requests: Some(1), ..Stop::new("d", mode) };
+            let end = End::Exited { pid: 1, exit, killed: false };
+            assert_eq!(StopOutcome::of(&stop, &end), outcome, "{mode:?} {exit:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event},
     moment::Moment,
-    observation::{LogEvidence, Observation},
+    observation::Observation,
     policy::{Leftovers, Policy, RestartWhen},
     state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
     statistics::Counted,
@@ -57,7 +57,7 @@ pub(super) fn spawned(now: Moment) -> Event {
 }
 
 pub(super) fn exited(exit: Exit) -> Event {
-    Event::Exited(exit, LogEvidence::default())
+    Event::Exited(exit)
 }
 
 /// A child that is 10 s old.

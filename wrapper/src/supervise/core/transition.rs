@@ -34,7 +34,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
-    observation::{LogEvidence, Observation},
+    observation::Observation,
     policy::{STABLE_AFTER, restart_delay},
     state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
     statistics::{Counted, EndedStop, ExitReason},
@@ -71,7 +71,7 @@ impl Supervision {
             Event::Forked(process) => self.forked(process),
             Event::Spawned(child) => self.spawned(child, cx),
             Event::SpawnFailed(why) => self.spawn_failed(why, cx),
-            Event::Exited(exit, log) => self.exited(exit, log, cx),
+            Event::Exited(exit) => self.exited(exit, cx),
             Event::SignalSent(signal) => self.signal_sent(signal, cx),
             Event::SignalRefused(signal, error) => self.signal_refused(signal, error, cx),
             Event::Tick => self.tick(cx),
@@ -142,7 +142,7 @@ impl Supervision {
         self.failed(End::SpawnFailed(why), None, cx);
     }
 
-    fn exited(&mut self, exit: Exit, log: LogEvidence, cx: &mut Context<'_>) {
+    fn exited(&mut self, exit: Exit, cx: &mut Context<'_>) {
         let child = match mem::take(&mut self.state) {
             State::Running { child, .. } => {
                 cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, false))));
@@ -154,7 +154,7 @@ impl Supervision {
                 let killed = matches!(phase, Phase::Killed { .. });
                 cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
                 let end = End::Exited { pid: child.pid(), exit, killed };
-                stop.outcome = Some(StopOutcome::of(&stop, &end, log));
+                stop.outcome = Some(StopOutcome::of(&stop, &end));
                 self.end(end, Some(stop), cx);
                 child
             }

@@ -6,7 +6,7 @@ use tracing::{error, info, warn};
 
 use super::{Task, observation};
 use crate::supervise::{
-    core::{Callback, ChildInfo, Effect, Event, LogEvidence, Moment},
+    core::{Callback, ChildInfo, Effect, Event, Moment},
     log_key as key,
     process::Signal,
     surroundings::Completion,
@@ -25,24 +25,13 @@ impl Task {
         let child = self.child.as_mut()?;
         let pid = child.pid();
         let exit = child.exit(leftovers).await;
-        let mut log = LogEvidence::default();
-        if let (Some(journal), Some((child, drain))) = (&self.journal, self.supervision.drain_to_search(exit))
-        {
-            log = journal.evidence(child, drain).await;
-        }
-        let aborted_jobs = self.supervision.is_drain_aborted() || log.aborted_jobs;
-        if aborted_jobs && exit.is_success() {
+        if self.supervision.is_drain_aborted() && exit.is_success() {
             warn!(
                 { key::PID } = pid,
                 "the runner aborted its jobs during the drain, because another process sent SIGTERM or SIGINT to the runner"
             );
-        } else if log.lost_results {
-            warn!(
-                { key::PID } = pid,
-                "the runner gave up reporting the end of at least one job to GitLab during the drain"
-            );
         }
-        Some(Event::Exited(exit, log))
+        Some(Event::Exited(exit))
     }
 
     pub(super) async fn perform(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
