@@ -1,6 +1,6 @@
 //! A gRPC client for a running wrapper.
 
-use std::{error::Error, io, time::Duration};
+use std::{error::Error, io, pin::pin, time::Duration};
 
 use grit_proto::wrapper_v1::wrapper_client::WrapperClient;
 use hyper_util::rt::TokioIo;
@@ -14,10 +14,13 @@ use super::{
     connect::{self, IsHttp2, timed_out},
     error::CommandError,
 };
-use crate::daemon::serve::listen::Address;
+use crate::daemon::serve::{limits::CALL_LIMIT, listen::Address};
 
-/// A wrapper responds immediately, except to requests that it forwards to its runner, which has 3 s.
+/// A wrapper sends its first bytes immediately.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A wrapper that has sent something is carrying out this call or an earlier one. It ends a call first.
+const CALL_TIMEOUT: Duration = CALL_LIMIT.saturating_add(RESPONSE_TIMEOUT);
 
 /// An upgrade in place closes the connections that the new program has not accepted yet.
 const ATTEMPTS: u32 = 4;
@@ -68,20 +71,26 @@ impl Client {
         attempt().await
     }
 
-    /// The response to one call, within [`RESPONSE_TIMEOUT`].
+    /// The response to one call, within [`CALL_TIMEOUT`], or within [`RESPONSE_TIMEOUT`] from a server that sends nothing.
     pub(super) async fn ask<T>(
         &self,
         call: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, CommandError> {
         let mut wrapper = WrapperClient::new(self.channel.clone());
-        match timeout(RESPONSE_TIMEOUT, call(&mut wrapper)).await {
+        let mut call = pin!(call(&mut wrapper));
+        let (mut limit, mut answer) = (RESPONSE_TIMEOUT, timeout(RESPONSE_TIMEOUT, &mut call).await);
+        if answer.is_err() && self.is_http2.get() == Some(&true) {
+            limit = CALL_TIMEOUT;
+            answer = timeout(CALL_TIMEOUT.saturating_sub(RESPONSE_TIMEOUT), call).await;
+        }
+        match answer {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) if !is_from_server(&status) => Err(self.no_response(cause(&status))),
             Ok(Err(status)) if status.code() == Code::Unimplemented => {
                 Err(CommandError::NotSupported { address: self.address.clone() })
             }
             Ok(Err(status)) => Err(CommandError::Refused(status)),
-            Err(_) => Err(self.no_response(timed_out("no response", RESPONSE_TIMEOUT))),
+            Err(_) => Err(self.no_response(timed_out("no response", limit))),
         }
     }
 
@@ -122,4 +131,47 @@ fn cause(mut error: &(dyn Error + 'static)) -> io::Error {
     }
     let kind = error.downcast_ref::<io::Error>().map_or(io::ErrorKind::Other, io::Error::kind);
     io::Error::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use grit_proto::wrapper_v1::StartRequest;
+    use tokio::{
+        io::AsyncWriteExt,
+        net::UnixListener,
+        time::{Instant, sleep},
+    };
+
+    use super::*;
+    use crate::supervise::LONGEST_STEP;
+
+    /// An empty frame of SETTINGS, with which a server begins.
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+    /// The clock is paused: it advances to the next timer when no other task can run.
+    #[tokio::test(start_paused = true)]
+    async fn call_outlasts_the_longest_step_of_a_wrapper() {
+        for (first_bytes, is_connected) in [(SETTINGS, true), (&[][..], false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("w.sock");
+            let server = UnixListener::bind(&path).unwrap();
+            tokio::spawn(async move {
+                let (mut stream, _) = server.accept().await.unwrap();
+                stream.write_all(first_bytes).await.unwrap();
+                sleep(Duration::from_secs(3600)).await;
+                drop(stream);
+            });
+            let client = Client::connect(&Address::Unix(path)).await.unwrap();
+            let begin = Instant::now();
+            let error = client.ask(async |wrapper| wrapper.start(StartRequest {}).await).await.unwrap_err();
+            let waited = begin.elapsed();
+            if is_connected {
+                assert!(matches!(error, CommandError::ConnectionLost { .. }), "{error}");
+                assert!(waited > CALL_LIMIT && waited > LONGEST_STEP, "{waited:?}");
+            } else {
+                assert!(matches!(error, CommandError::Connect { .. }), "{error}");
+                assert!(waited < 2 * RESPONSE_TIMEOUT, "{waited:?}");
+            }
+        }
+    }
 }

@@ -8,6 +8,8 @@
 //!
 //! This module does not use tonic, hyper, clap or settings from environment variables. `daemon` and `cli` use this module, and never the other way round.
 
+use std::time::Duration;
+
 mod blocking;
 pub mod core;
 mod handle;
@@ -28,3 +30,7 @@ pub use self::{
     surroundings::{Completion, Surroundings},
     task::Task,
 };
+
+/// The longest time in which the supervisor handles no request: it reaps a runner, ends the processes that are left of that, and starts the next one.
+pub(crate) const LONGEST_STEP: Duration =
+    process::REAP_LIMIT.saturating_add(process::KILL_LIMIT).saturating_add(process::EXEC_LIMIT);

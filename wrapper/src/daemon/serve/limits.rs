@@ -1,8 +1,14 @@
-//! Limits on what clients can use up: log lines.
+//! Limits on what clients can use up: the time of a call, and log lines.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::supervise::LONGEST_STEP;
+
+/// Timeout until the response to a call begins: the longest step of the supervisor, and time for the rest, for example a question to the runner.
+/// Clients wait longer.
+pub(crate) const CALL_LIMIT: Duration = LONGEST_STEP.saturating_add(Duration::from_secs(10));
 
 /// Limits the log lines about an event that any client can cause.
 #[derive(Debug)]

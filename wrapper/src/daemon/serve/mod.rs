@@ -3,5 +3,5 @@
 pub mod access;
 pub mod grpc;
 pub mod http;
-mod limits;
+pub(crate) mod limits;
 pub mod listen;

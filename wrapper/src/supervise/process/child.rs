@@ -42,7 +42,7 @@ use crate::supervise::core::Leftovers;
 const COLLECT_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Maximum time until an adopted child is reaped by its parent, before its exit status counts as unknown. PID 1 needs milliseconds.
-const REAP_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const REAP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Interval of reading the exit status of an adopted child in that time.
 const REAP_INTERVAL: Duration = Duration::from_millis(10);

@@ -31,7 +31,7 @@ use super::{command_line::CommandLine, identity::Program};
 pub const ARGUMENT: &str = "__exec-barrier";
 
 /// A slower exec hangs in a file system that does not respond.
-const EXEC_LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const EXEC_LIMIT: Duration = Duration::from_secs(20);
 
 /// The wrapper's end of a barrier.
 #[derive(Debug)]

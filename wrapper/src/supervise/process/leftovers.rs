@@ -21,7 +21,7 @@ use super::{
 use crate::supervise::{core::Leftovers, log_key as key};
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// First delay between two checks; it doubles up to [`MAX_KILL_INTERVAL`], because a search reads all processes of the host.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);

@@ -18,16 +18,19 @@ mod runner_command;
 mod spawner;
 mod stat;
 
+pub(crate) use self::{
+    child::REAP_LIMIT,
+    exec_barrier::EXEC_LIMIT,
+    identity::{age, boot_id},
+    launcher::{Launcher, launcher_of},
+    leftovers::KILL_LIMIT,
+    peer::{Peer, peer},
+    proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended},
+};
 pub use self::{
     child::{Child, Signal},
     command_line::{CommandError, CommandLine},
     exit::Exit,
     identity::{BootId, Identity, Origin, Program},
     spawner::Spawner,
-};
-pub(crate) use self::{
-    identity::{age, boot_id},
-    launcher::{Launcher, launcher_of},
-    peer::{Peer, peer},
-    proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended},
 };

@@ -29,7 +29,10 @@ use super::{
     upstream::Upstream,
     v1::WrapperV1,
 };
-use crate::daemon::{counters::Counters, serve::listen::Listener};
+use crate::daemon::{
+    counters::Counters,
+    serve::{limits::CALL_LIMIT, listen::Listener},
+};
 
 /// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
 /// the result of a change: [`status`](crate::daemon::status) limits its texts.
@@ -37,9 +40,6 @@ const MAX_REQUEST: usize = 64 * 1024;
 
 /// Concurrent calls on one connection. Each can hold an incomplete message in memory.
 const MAX_STREAMS: u32 = 8;
-
-/// Timeout until the response to a call begins. The longest call is a start, whose exec may take half of this time.
-const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a server that shuts down waits for open calls.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
