@@ -135,8 +135,8 @@ fn drain(state: &State, stop: &Stop, is_quit_undelivered: bool) -> Drain {
             (stop.deadline, false)
         }
     };
-    let until_deadline =
-        deadline.map(|deadline| time(deadline).duration_since(SystemTime::now()).unwrap_or_default());
+    // Of the clock that the deadline is measured with: no change of the wall clock moves it.
+    let until_deadline = deadline.map(|deadline| deadline.since(Moment::now()));
     Drain {
         id: stop.id.to_string(),
         mode: enums::mode(stop.mode).into(),

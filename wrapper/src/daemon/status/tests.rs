@@ -127,3 +127,24 @@ fn status_json_matches_snapshot() {
     "#);
     insta::assert_snapshot!(json_list(&[Job { age, ..Job::default() }]), @r#"[{"id":null,"state":"","stage":"","executor_stage":"","age_seconds":61}]"#);
 }
+
+/// An NTP step sets the wall clock, but the wrapper measures its deadlines with the monotonic clock.
+#[tokio::test(start_paused = true)]
+async fn time_to_deadline_ignores_changes_of_the_wall_clock() {
+    let child = ChildInfo::example(std::process::id());
+    let hour = Duration::from_secs(3600);
+    let now = Moment::now();
+    for wall in [now.wall - hour, now.wall, now.wall + hour] {
+        let until = Moment { at: now.at + Duration::from_secs(90), wall: wall + Duration::from_secs(90) };
+        let stop = Stop { deadline: Some(until), ..Stop::new("d", Mode::Graceful) };
+        let forced = Stop::new("d", Mode::Forceful);
+        for (stop, phase) in
+            [(stop, Phase::draining(now)), (forced, Phase::Terminating { until, refused: None })]
+        {
+            let state = State::Stopping { child, stop, phase };
+            let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
+            let left = status.drain.and_then(|drain| drain.until_deadline);
+            assert_eq!(left, Some(prost_types::Duration { seconds: 90, nanos: 0 }), "{wall:?}");
+        }
+    }
+}
