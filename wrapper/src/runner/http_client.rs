@@ -46,6 +46,9 @@ const STREAM_LIMIT: Duration = Duration::from_secs(30);
 pub(super) enum GetError {
     #[error("cannot resolve the address: {0}")]
     Resolve(#[source] io::Error),
+    /// GitLab Runner accepts it.
+    #[error("the wrapper cannot resolve the port name {0:?}: use a number in listen_address")]
+    NamedPort(String),
     #[error("no response within {RESPONSE_LIMIT:?}")]
     Timeout,
     #[error("connection failed")]
@@ -167,6 +170,11 @@ impl Http {
 async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, GetError> {
     let mut found = Vec::new();
     for address in &endpoint.0 {
+        if let Some((_, port)) = address.rsplit_once(':')
+            && port.parse::<u16>().is_err()
+        {
+            return Err(GetError::NamedPort(port.to_owned()));
+        }
         found.extend(lookup_host(address).await.map_err(GetError::Resolve)?);
     }
     found.sort_by_key(SocketAddr::is_ipv6);

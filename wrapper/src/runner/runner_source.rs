@@ -3,6 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fmt,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -10,6 +11,8 @@ use super::runner_config::RunnerConfig;
 
 /// GitLab Runner's default port for its HTTP server.
 const DEFAULT_PORT: u16 = 9252;
+
+const LOOPBACK: [&str; 2] = ["127.0.0.1", "[::1]"];
 
 /// Programs that have their own `run` command.
 const CONTAINER_ENGINES: [&str; 3] = ["docker", "podman", "nerdctl"];
@@ -109,14 +112,18 @@ fn flag(args: &[OsString], names: &[&str]) -> Option<OsString> {
 /// both, but the host may not have both. A missing port becomes the default.
 fn connectable(address: &str) -> Endpoint {
     let (host, port) = match address.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')) => {
+        Some((host, port)) if !port.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
             (host, port.to_owned())
         }
         _ => (address, DEFAULT_PORT.to_string()),
     };
-    let hosts = match host {
-        "" | "0.0.0.0" | "[::]" | "::" => &["127.0.0.1", "[::1]"][..],
-        _ => &[host],
+    let ip = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse::<IpAddr>();
+    let hosts = match ip.map(|ip| ip.to_canonical()) {
+        Ok(ip) if ip.is_unspecified() => LOOPBACK.map(str::to_owned).to_vec(),
+        Ok(IpAddr::V6(ip)) => vec![format!("[{ip}]")],
+        Ok(IpAddr::V4(ip)) => vec![ip.to_string()],
+        Err(_) if host.is_empty() => LOOPBACK.map(str::to_owned).to_vec(),
+        Err(_) => vec![host.to_owned()],
     };
     Endpoint(hosts.iter().map(|host| format!("{host}:{port}")).collect())
 }
@@ -191,14 +198,24 @@ mod tests {
 
     #[test]
     fn listen_address_maps_to_connect_address() {
+        let both = "127.0.0.1:80 and [::1]:80";
+        let all =
+            ["", "0.0.0.0", "[::]", "[::0]", "[0:0:0:0:0:0:0:0]", "[0::]", "[::0.0.0.0]", "[::ffff:0.0.0.0]"];
+        for host in all {
+            assert_eq!(connectable(&format!("{host}:80")).to_string(), both, "{host}");
+            let without_port = connectable(host).to_string();
+            assert_eq!(without_port, "127.0.0.1:9252 and [::1]:9252", "{host}");
+        }
         for (listen, connect) in [
-            (":9252", "127.0.0.1:9252 and [::1]:9252"),
-            ("0.0.0.0:80", "127.0.0.1:80 and [::1]:80"),
-            ("[::]:80", "127.0.0.1:80 and [::1]:80"),
             ("::", "127.0.0.1:9252 and [::1]:9252"),
             ("10.0.0.1:80", "10.0.0.1:80"),
             ("localhost", "localhost:9252"),
+            ("localhost:80", "localhost:80"),
             ("[::1]:7", "[::1]:7"),
+            ("::1", "[::1]:9252"),
+            // The runner listens on the IPv4 address. A host without IPv6 could not connect to the other one.
+            ("[::ffff:127.0.0.1]:7", "127.0.0.1:7"),
+            ("127.0.0.1:http-alt", "127.0.0.1:http-alt"),
         ] {
             assert_eq!(connectable(listen).to_string(), connect, "{listen}");
         }

@@ -142,3 +142,17 @@ fn endless_line_is_refused() {
         .find_map(|_| lines.add(&chunk, &mut |_| ControlFlow::Continue(())).err());
     assert_eq!(added.unwrap().to_string(), "a line of the response is longer than 64 KiB");
 }
+
+/// GitLab Runner resolves it in `/etc/services`.
+#[tokio::test]
+async fn port_name_is_refused_with_the_next_step() {
+    let server = Server {
+        endpoint: Endpoint(vec!["127.0.0.1:http-alt".to_owned()]),
+        runner: ChildInfo::example(std::process::id()),
+    };
+    let refused = Http::default().get(&server, "/metrics").await.unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the wrapper cannot resolve the port name \"http-alt\": use a number in listen_address"
+    );
+}
