@@ -23,6 +23,7 @@ use super::{
     runner_config::{ConfigError, RunnerConfig, parse},
     runner_source::{Endpoint, Source},
 };
+use crate::supervise::process;
 
 /// A local file of this size is read in milliseconds.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);
@@ -52,6 +53,8 @@ struct State {
     thread: Option<Thread>,
     /// The result of the last successful read.
     last: Option<Arc<RunnerConfig>>,
+    /// The user of the last runner whose user was readable.
+    runner: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,15 +72,23 @@ impl Reader {
         Self(Arc::new(Shared { source, read, state: Mutex::default() }))
     }
 
+    /// Notes the user of the running process: the default configuration depends on it.
+    pub(super) fn note_user(&self, pid: u32) {
+        if let Some(user) = process::user(pid) {
+            self.lock().runner = Some(user);
+        }
+    }
+
     /// The current content of the file.
     /// Fails also if reading takes longer than [`READ_LIMIT`].
     pub(super) async fn read(&self) -> Answer {
         if self.0.source.is_single {
             return Err(ConfigError::RunSingle);
         }
-        let mut thread = self.thread()?;
+        let path = self.0.source.config_of(self.lock().runner)?;
+        let mut thread = self.thread(path)?;
         let until = thread.started + READ_LIMIT;
-        let path = || self.0.source.config.clone();
+        let path = || path.to_owned();
         let answer = match timeout_at(until, thread.answer.wait_for(Option::is_some)).await {
             Ok(Ok(answer)) => answer.clone(),
             Ok(Err(_)) => None,
@@ -96,24 +107,26 @@ impl Reader {
 
     /// Address of the runner's HTTP server. If the configuration cannot be read now, the last successful read is used.
     pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<Endpoint> {
-        let last = self.lock().last.clone();
+        let state = self.lock();
+        let last = state.last.clone().filter(|_| self.0.source.config_of(state.runner).is_ok());
+        drop(state);
         self.0.source.endpoint(config.or(last.as_deref()))
     }
 
     /// The reader thread, started if necessary.
-    fn thread(&self) -> Result<Thread, ConfigError> {
+    fn thread(&self, path: &Path) -> Result<Thread, ConfigError> {
         let mut state = self.lock();
         if let Some(thread) = &state.thread {
             return Ok(thread.clone());
         }
         let (sender, answer) = watch::channel(None);
-        let (path, read) = (self.0.source.config.clone(), self.0.read);
+        let (file, read) = (path.to_owned(), self.0.read);
         let started = thread::Builder::new().name("runner-config".to_owned()).spawn(move || {
-            sender.send_replace(Some(read(&path).map(Arc::new)));
+            sender.send_replace(Some(read(&file).map(Arc::new)));
         });
         if let Err(error) = started {
             let why = format!("cannot start the reader thread: {error}");
-            return Err(ConfigError::Unreadable { path: self.0.source.config.clone(), why });
+            return Err(ConfigError::Unreadable { path: path.to_owned(), why });
         }
         let thread = Thread { started: Instant::now(), answer };
         state.thread = Some(thread.clone());
@@ -180,7 +193,7 @@ mod tests {
     use super::*;
 
     fn source(config: &Path) -> Source {
-        Source { config: config.to_owned(), listen_address: None, is_single: false }
+        Source { config: config.to_owned(), is_default: false, listen_address: None, is_single: false }
     }
 
     #[tokio::test]

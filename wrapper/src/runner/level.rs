@@ -156,11 +156,17 @@ fn ready_faults(evidence: &Evidence) -> Vec<String> {
         Some(Ok(_)) | None => {}
     }
     if !evidence.has_server {
-        reasons.push(
-            "the runner has no HTTP server: set listen_address in its configuration, or \
-             --runner-listen-address"
-                .to_owned(),
-        );
+        use ConfigError::{OfAnotherUser, TooSlow, Unreadable};
+        // It may have a listen_address.
+        let is_unread =
+            matches!(&evidence.config, Some(Err(Unreadable { .. } | TooSlow { .. } | OfAnotherUser(_))));
+        if !is_unread {
+            reasons.push(
+                "the runner has no HTTP server: set listen_address in its configuration, or \
+                 --runner-listen-address"
+                    .to_owned(),
+            );
+        }
         return reasons;
     }
     if let Some(fault) = &evidence.fault {

@@ -149,6 +149,9 @@ impl Prober {
 
     /// `evidence`: of the last probe.
     async fn probe(&self, supervision: &Supervision, evidence: &mut Evidence) -> Health {
+        if let Some(child) = supervision.state.child() {
+            self.reader.note_user(child.pid());
+        }
         let config = self.reader.read().await;
         let Some(child) = supervision.state.child() else {
             *evidence = Evidence { config: Some(config), ..Evidence::default() };
@@ -258,7 +261,8 @@ mod tests {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().thread_stack_size(usize::MAX / 4).build().unwrap();
         let listen_address = Some("localhost:1".to_owned());
-        let source = Source { config: "/nonexistent".into(), listen_address, is_single: false };
+        let source = Source::new(&[], |name| (name == "CONFIG_FILE").then(|| "/nonexistent".into()));
+        let source = Source { listen_address, ..source };
         let settings = Settings { source, interval: Settings::INTERVAL };
         let child = ChildInfo::example(std::process::id());
         let state = State::Running { child, reload: None };

@@ -100,6 +100,11 @@ pub enum ConfigError {
     RunSingle,
     #[error("the runner's configuration {} does not exist", name(.0))]
     Missing(PathBuf),
+    /// The wrapper can be root, and does not read a file that another user has chosen.
+    #[error(
+        "the runner runs as the user with UID {0}, and its command has no --config: add --config with the path of its configuration"
+    )]
+    OfAnotherUser(u32),
     #[error("cannot read the runner's configuration {}: {why}", name(path))]
     Unreadable { path: PathBuf, why: String },
     #[error(

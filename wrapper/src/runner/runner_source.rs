@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::runner_config::RunnerConfig;
+use super::runner_config::{ConfigError, RunnerConfig};
 
 /// GitLab Runner's default port for its HTTP server.
 const DEFAULT_PORT: u16 = 9252;
@@ -22,6 +22,8 @@ const CONTAINER_ENGINES: [&str; 3] = ["docker", "podman", "nerdctl"];
 pub struct Source {
     /// Its configuration file.
     pub config: PathBuf,
+    /// Neither the command nor the environment has the file, so that it depends on the runner's user.
+    pub is_default: bool,
     /// Address of its HTTP server from the command line or the environment, which override the file.
     pub listen_address: Option<String>,
     /// The command is `run-single`: the runner has neither a configuration nor an HTTP server.
@@ -43,9 +45,10 @@ impl Source {
     pub fn new(command: &[OsString], env: impl Fn(&str) -> Option<OsString>) -> Self {
         let words = runner_command(command);
         let args = words.get(1..).unwrap_or_default();
-        let config = flag(args, &["config", "c"])
-            .or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()))
-            .map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
+        let config =
+            flag(args, &["config", "c"]).or_else(|| env("CONFIG_FILE").filter(|path| !path.is_empty()));
+        let is_default = config.is_none();
+        let config = config.map_or_else(|| default_config(env("HOME").as_deref()), PathBuf::from);
         // The runner changes to this directory first.
         let directory = flag(args, &["working-directory", "d"]).unwrap_or_default();
         let config = Path::new(&directory).join(config);
@@ -54,7 +57,17 @@ impl Source {
             .and_then(|address| address.into_string().ok())
             .filter(|address| !address.is_empty());
         let is_single = words.first().is_some_and(|word| word == RUN_SINGLE);
-        Self { config, listen_address, is_single }
+        Self { config, is_default, listen_address, is_single }
+    }
+
+    /// The configuration file of a runner of this user. Another user than root has chosen the home directory, so that its file is not read.
+    pub fn config_of(&self, runner: Option<u32>) -> Result<&Path, ConfigError> {
+        match runner.filter(|_| self.is_default) {
+            None => Ok(&self.config),
+            Some(runner) if runner == rustix::process::getuid().as_raw() => Ok(&self.config),
+            Some(0) => Ok(Path::new(DEFAULT_OF_ROOT)),
+            Some(runner) => Err(ConfigError::OfAnotherUser(runner)),
+        }
     }
 
     /// Address of the runner's HTTP server, if it has one.
@@ -67,15 +80,19 @@ impl Source {
     }
 }
 
-/// As in GitLab Runner: the system file for root, otherwise a file in the home directory.
+/// As in GitLab Runner: the system file for root, otherwise a file in the home directory. The runner inherits the wrapper's user and home directory,
+/// unless its command changes them.
 fn default_config(home: Option<&OsStr>) -> PathBuf {
     match home {
         Some(home) if !rustix::process::geteuid().is_root() => {
             Path::new(home).join(".gitlab-runner/config.toml")
         }
-        _ => PathBuf::from("/etc/gitlab-runner/config.toml"),
+        _ => PathBuf::from(DEFAULT_OF_ROOT),
     }
 }
+
+/// GitLab Runner's default configuration for root.
+const DEFAULT_OF_ROOT: &str = "/etc/gitlab-runner/config.toml";
 
 const RUN_SINGLE: &str = "run-single";
 
@@ -163,6 +180,26 @@ mod tests {
         assert_eq!(bare.config, PathBuf::from("/x.toml"));
         assert_eq!(bare.endpoint(Some(&file)), Some(connectable(":3")));
         assert_eq!(bare.endpoint(None), None);
+    }
+
+    #[test]
+    fn default_config_depends_on_the_user_of_the_runner() {
+        let own = rustix::process::getuid().as_raw();
+        let other = own + 4711;
+        let home = [("HOME", "/home/of-the-wrapper")];
+        let default = source(&["run"], &home);
+        let file = |uid| default.config_of(uid).map(Path::to_owned);
+        assert_eq!(file(Some(own)), Ok(default.config.clone()));
+        assert_eq!(file(None), Ok(default.config.clone()), "not started yet");
+        assert_eq!(file(Some(other)), Err(ConfigError::OfAnotherUser(other)));
+        assert_eq!(file(Some(0)), Ok(DEFAULT_OF_ROOT.into()));
+        for named in
+            [source(&["run", "-c", "/x.toml"], &home), source(&["run"], &[("CONFIG_FILE", "/x.toml")])]
+        {
+            for uid in [None, Some(0), Some(own), Some(other)] {
+                assert_eq!(named.config_of(uid), Ok(Path::new("/x.toml")), "{uid:?}");
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tonic::{Code, transport::Channel};
 
-use crate::support::{Start, Wrapper, eventually};
+use crate::support::{Start, UNRELATED_USER, Wrapper, as_user, eventually, is_root, misbehaving_child};
 
 pub(crate) const CONFIG: &str = "concurrent = 10\n[[runners]]\nname = \"a\"\ntoken = \"glrt-aaaaaaaaaaaa\"\n\
                       [[runners]]\nname = \"b\"\ntoken = \"glrt-bbbbbbbbbbbb\"\n";
@@ -251,6 +251,48 @@ async fn runner_without_config_reaches_level_process() {
     let (_wrapper, mut client) = watched(Some(&runner), Some("token = \"s3cret"), &[]).await;
     let health = becomes(&mut client, Level::Process, "invalid TOML").await;
     assert!(!health.reasons.join("").contains("s3cret"));
+}
+
+/// The default configuration is that of the runner's user, who has chosen HOME: root does not read it.
+#[tokio::test]
+async fn runner_of_another_user_needs_the_path_of_its_config() {
+    if !is_root() {
+        return grit_testkit::not_covered("a runner of another user", "this is not root");
+    }
+    let (_, child) = as_user(UNRELATED_USER, &misbehaving_child());
+    let child = child.path().join("program");
+    let ids = [format!("--reuid={UNRELATED_USER}"), format!("--regid={UNRELATED_USER}")];
+    let test = std::process::id().to_string();
+    let words =
+        ["setpriv", &ids[0], &ids[1], "--clear-groups", child.to_str().unwrap(), "--lives-with", &test];
+    let unknown = format!("runs as the user with UID {UNRELATED_USER}");
+    for config in [None, Some("concurrent = 1\n[[runners]]\nname = \"a\"\n")] {
+        let runner = Runner::new().await;
+        runner.says("/metrics", 200, VERSION);
+        let start = Start::new().flags(&with_defaults(&[])).runner(&runner);
+        let path = start.folder_path().join("config.toml");
+        // This user's default has another content.
+        let home = start.folder_path().join(".gitlab-runner");
+        fs::create_dir(&home).unwrap();
+        fs::write(home.join("config.toml"), "concurrent = 77\n[[runners]]\nname = \"x\"\n").unwrap();
+        let start = start.env("HOME", home.parent().unwrap().to_str().unwrap());
+        let start = match config {
+            Some(config) => {
+                fs::write(&path, config).unwrap();
+                start.env("CONFIG_FILE", path.to_str().unwrap())
+            }
+            None => start,
+        };
+        let wrapper = start.command(&words);
+        let mut client = wrapper.v1_client().await;
+        let (level, reason, concurrent) = match config {
+            Some(_) => (Level::Ready, "", Some(1)),
+            None => (Level::Process, unknown.as_str(), None),
+        };
+        let health = becomes(&mut client, level, reason).await;
+        assert_eq!(health.concurrent, concurrent, "{:?}", health.reasons);
+        assert!(!health.reasons.join("; ").contains("no HTTP server"), "{:?}", health.reasons);
+    }
 }
 
 /// Otherwise each request of a client would be a request to the runner, and use a file descriptor of the wrapper.

@@ -25,7 +25,7 @@ pub(crate) use self::{
     launcher::{Launcher, launcher_of},
     leftovers::KILL_LIMIT,
     peer::{Peer, peer},
-    proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended},
+    proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended, user},
 };
 pub use self::{
     child::{Child, Signal},

@@ -42,6 +42,13 @@ fn quit_is_in(pid: u32, masks: &[&str]) -> bool {
     status.is_ok_and(|status| mask_has(&status, masks, SIGQUIT))
 }
 
+/// The real UID of the process.
+pub(crate) fn user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().next()?.parse().ok()
+}
+
 /// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
 /// Suspended and hanging processes are not ending.
 pub(crate) fn is_ending(pid: u32) -> bool {
@@ -99,6 +106,12 @@ mod tests {
         child.wait().unwrap();
         assert!(is_ending(child.id()) && is_gone(child.id()));
         assert!(!is_ending(std::process::id()));
+    }
+
+    #[test]
+    fn user_of_a_process_is_read() {
+        assert_eq!(user(std::process::id()), Some(rustix::process::getuid().as_raw()));
+        assert_eq!(user(u32::MAX), None);
     }
 
     #[test]
