@@ -44,7 +44,7 @@ use crate::{
         serve::{
             grpc::{self, Authorizer, Services, Upstream, WrapperV1},
             http::HttpServer,
-            listen::{InheritedSockets, KeptSockets, Listener},
+            listen::{InheritedSockets, KeptSockets, Listener, Unbound},
         },
     },
     runner::{Health, Level, Prober},
@@ -70,7 +70,8 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     let process = OwnProcess::prepare()?;
     let (publish_health, health) = watch::channel(Health::default());
     let kept = Arc::new(KeptSockets::default());
-    let opened = addresses::open(settings, passed, &kept, &publish_health).await?;
+    let unbound = Unbound::new(publish_health.clone());
+    let opened = addresses::open(settings, passed, &kept, &unbound).await?;
     let upgrade = Upgrade::new(Arc::downgrade(&kept)).map_err(RunError::Prepare)?;
 
     let counters = Arc::new(Counters::default());

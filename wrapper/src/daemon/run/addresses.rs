@@ -13,7 +13,7 @@ use futures::{
     FutureExt,
     future::{self, BoxFuture},
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::time::sleep;
 use tracing::{error, info};
 
 use super::error::RunError;
@@ -21,12 +21,11 @@ use crate::{
     daemon::{
         serve::{
             http,
-            listen::{self, Address, InheritedSockets, KeptSockets, ListenError, Listener, Rules, Source},
+            listen::{self, Address, InheritedSockets, KeptSockets, Listener, Rules, Source, Unbound},
         },
         settings::Settings,
         state_path::default_state_file,
     },
-    runner::Health,
     supervise::{
         log_key as key,
         record::{Record, Saved},
@@ -55,12 +54,11 @@ const HTTP_LISTEN: &str = "--http-listen";
 /// Delay before an address is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The addresses on which the wrapper does not listen are reported in `health`.
 pub(super) async fn open(
     settings: &Settings,
     mut passed: InheritedSockets,
     kept: &Arc<KeptSockets>,
-    health: &watch::Sender<Health>,
+    unbound: &Unbound,
 ) -> Result<Opened, RunError> {
     let inherited = inherited(settings, &mut passed, kept)?;
     // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
@@ -68,13 +66,13 @@ pub(super) async fn open(
     let mut grpc: Vec<_> = inherited.into_iter().map(|listener| future::ready(listener).boxed()).collect();
     for source in &settings.grpc_listen {
         if let Source::Address(address) = source {
-            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut passed, kept), health).await?);
+            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut passed, kept), unbound).await?);
         }
     }
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
         Some(http) => {
-            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut passed, kept), health).await?)
+            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut passed, kept), unbound).await?)
         }
         None => None,
     };
@@ -116,22 +114,24 @@ async fn bind(
     address: &Address,
     rules: &Rules,
     (passed, kept): (&mut InheritedSockets, &Arc<KeptSockets>),
-    health: &watch::Sender<Health>,
+    unbound: &Unbound,
 ) -> Result<Binding, RunError> {
     match listen::open_address(address, rules, passed).await {
-        Ok(listener) => {
+        Ok(mut listener) => {
+            listener.report_to(unbound);
             log_bound(flag, address, &listener);
             kept.add(address, &listener);
             Ok(future::ready(listener).boxed())
         }
         Err(error) if error.is_temporary() => {
-            let error = report(health, address, error);
+            let error = unbound.add(address, error);
             error!(
                 { key::ADDRESS } = %address,
                 { key::ERROR } = error,
                 "cannot listen on this address of {flag} yet; retrying every {RETRY_DELAY:?}"
             );
-            Ok(bind_later(flag, address.clone(), rules.clone(), Arc::downgrade(kept), health.clone()).boxed())
+            Ok(bind_later(flag, address.clone(), rules.clone(), Arc::downgrade(kept), unbound.clone())
+                .boxed())
         }
         Err(source) => Err(RunError::Listen { flag, source }),
     }
@@ -143,7 +143,7 @@ async fn bind_later(
     address: Address,
     rules: Rules,
     kept: Weak<KeptSockets>,
-    health: watch::Sender<Health>,
+    unbound: Unbound,
 ) -> Listener {
     loop {
         sleep(RETRY_DELAY).await;
@@ -153,25 +153,14 @@ async fn bind_later(
                 if let Some(kept) = kept.upgrade() {
                     kept.add(&address, &listener);
                 }
-                health.send_modify(|health| {
-                    health.unbound.remove(&address.to_string());
-                });
+                unbound.remove(&address);
                 return listener;
             }
             Err(error) => {
-                report(&health, &address, error);
+                let _reported_before = unbound.add(&address, error);
             }
         }
     }
-}
-
-/// Makes the error a reason for a missing health level, and returns its text.
-fn report(health: &watch::Sender<Health>, address: &Address, error: ListenError) -> String {
-    let error = format!("{:#}", anyhow::Error::new(error));
-    health.send_if_modified(|health| {
-        health.unbound.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
-    });
-    error
 }
 
 fn log_bound(flag: &str, address: &Address, listener: &Listener) {
@@ -185,9 +174,10 @@ fn http_rules(settings: &http::Settings) -> Rules {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::{net::TcpListener, sync::watch};
 
     use super::*;
+    use crate::runner::Health;
 
     fn none() -> InheritedSockets {
         InheritedSockets::default()
@@ -199,8 +189,9 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Address = format!("tcp://{}", taken.local_addr().unwrap()).parse().unwrap();
         let (health, observed) = watch::channel(Health::default());
+        let unbound = Unbound::new(health);
         let mut binding =
-            bind(GRPC_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &health)
+            bind(GRPC_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &unbound)
                 .await
                 .unwrap();
         let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
@@ -217,18 +208,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_errors_that_settings_cannot_change_are_temporary() {
-        let (health, _) = watch::channel(Health::default());
+        let (health, observed) = watch::channel(Health::default());
+        let unbound = Unbound::new(health);
         // An address for documentation, which no interface has.
         let address: Address = "tcp://192.0.2.7:7777".parse().unwrap();
         let allowed = Rules { beyond_loopback: true, ..Rules::default() };
-        assert!(bind(HTTP_LISTEN, &address, &allowed, (&mut none(), &Arc::default()), &health).await.is_ok());
-        let reasons: Vec<_> = health.borrow().unbound.values().cloned().collect();
+        assert!(
+            bind(HTTP_LISTEN, &address, &allowed, (&mut none(), &Arc::default()), &unbound).await.is_ok()
+        );
+        let reasons: Vec<_> = observed.borrow().unbound.values().cloned().collect();
         assert_eq!(
             reasons,
             ["tcp://192.0.2.7:7777: no network interface of this host has the address 192.0.2.7:7777"]
         );
         assert!(
-            bind(HTTP_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &health)
+            bind(HTTP_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &unbound)
                 .await
                 .is_err()
         );

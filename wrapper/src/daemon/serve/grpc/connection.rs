@@ -106,8 +106,8 @@ impl Acceptor {
         free.or_else(|| Arc::clone(&self.privileged).try_acquire_owned().ok().filter(|_| is_privileged))
     }
 
-    async fn accept(&self) -> io::Result<(Socket, Requester)> {
-        match &self.listener {
+    async fn accept(&mut self) -> io::Result<(Socket, Requester)> {
+        match &mut self.listener {
             Listener::Unix(listener) => {
                 let socket = listener.accept().await?;
                 let peer = socket.peer_cred()?;

@@ -6,7 +6,10 @@ use std::{
     path::Path,
 };
 
-use super::unix::{SocketAccess, UnixSocket};
+use super::{
+    Unbound,
+    unix::{SocketAccess, UnixSocket},
+};
 
 /// One bound address.
 #[derive(Debug)]
@@ -21,6 +24,13 @@ impl Listener {
         match self {
             Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
             Self::Tcp(_) => None,
+        }
+    }
+
+    /// Reports there when the file of a unix socket is missing.
+    pub(crate) fn report_to(&mut self, unbound: &Unbound) {
+        if let Self::Unix(socket) = self {
+            socket.report_to(unbound.clone());
         }
     }
 

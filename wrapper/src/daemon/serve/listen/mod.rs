@@ -6,6 +6,7 @@ mod kept;
 mod listener;
 mod socket_activation;
 mod tcp;
+mod unbound;
 mod unix;
 
 pub use self::{
@@ -14,6 +15,7 @@ pub use self::{
     kept::KeptSockets,
     listener::{Listener, Rules},
     socket_activation::{InheritedSockets, PassedError},
+    unbound::Unbound,
     unix::{SocketAccess, UnixSocket},
 };
 pub use crate::supervise::lock_wait::LockOwner;

@@ -112,7 +112,7 @@ impl Socket {
                 let path = path(&socket);
                 let io = io(Address::Unix(path.clone()));
                 let listener = tokio::net::UnixListener::from_std(socket).map_err(io)?;
-                Ok(Listener::Unix(UnixSocket::passed(listener, path, file)))
+                Ok(Listener::Unix(UnixSocket::passed(listener, path, file, rules.access.clone())))
             }
             Self::Tcp(socket) => {
                 let bound = socket.local_addr().map_err(io(Address::Tcp(String::new())))?;

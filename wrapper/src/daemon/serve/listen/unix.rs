@@ -2,6 +2,8 @@
 //!
 //! A socket is in a directory that only root or the wrapper's user can write to. Whether an existing socket is in use shows a connection to it; a
 //! killed wrapper may not have released it yet. Two wrappers with one state file cannot come here together: one of them has its lock.
+//!
+//! A socket whose file is gone has no clients. The wrapper creates the socket again, by the same rules as at its start.
 
 use std::{
     fs, io,
@@ -13,6 +15,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
@@ -20,10 +23,13 @@ use rustix::{
     io::Errno,
     net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt::socket_peercred},
 };
-use tokio::net::{UnixListener, UnixStream};
-use tracing::warn;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    time::sleep,
+};
+use tracing::{error, warn};
 
-use super::{Address, ListenError};
+use super::{Address, ListenError, Unbound};
 use crate::{
     daemon::serve::access,
     supervise::{
@@ -35,6 +41,9 @@ use crate::{
 
 /// Size of Linux's `sun_path` without the closing zero.
 const MAX_PATH: usize = 107;
+
+/// Interval of checks whether the file of a socket is still there.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Listen backlog; Linux's limit (`net.core.somaxconn`) may be lower.
 const BACKLOG: i32 = 128;
@@ -65,12 +74,25 @@ pub struct UnixSocket {
     path: PathBuf,
     /// Device and inode of the file. While the socket is open, no other file gets them. `None` for a socket passed by systemd.
     file: Option<(u64, u64)>,
+    access: SocketAccess,
+    /// Where a missing file is reported.
+    unbound: Option<Unbound>,
 }
 
 impl UnixSocket {
     /// A socket that was passed to this process. Without a `file`, systemd created it and removes it.
-    pub(super) fn passed(listener: UnixListener, path: PathBuf, file: Option<(u64, u64)>) -> Self {
-        Self { listener, path, file }
+    pub(super) fn passed(
+        listener: UnixListener,
+        path: PathBuf,
+        file: Option<(u64, u64)>,
+        access: SocketAccess,
+    ) -> Self {
+        Self { listener, path, file, access, unbound: None }
+    }
+
+    /// Reports a missing file there.
+    pub(super) fn report_to(&mut self, unbound: Unbound) {
+        self.unbound = Some(unbound);
     }
 
     pub(super) fn created_file(&self) -> Option<(u64, u64)> {
@@ -81,9 +103,42 @@ impl UnixSocket {
         &self.path
     }
 
-    /// The next connection.
-    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
+    /// The next connection. Until then, creates the socket again if its file is gone.
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            tokio::select! {
+                biased;
+                accepted = self.listener.accept() => return accepted.map(|(stream, _)| stream),
+                () = sleep(CHECK_INTERVAL), if self.file.is_some() => self.check_file().await,
+            }
+        }
+    }
+
+    async fn check_file(&mut self) {
+        let address = Address::Unix(self.path.clone());
+        if identity(&self.path).ok() != self.file {
+            match bind(&address, &self.path, &self.access).await {
+                Ok(mut new) => {
+                    warn!({ key::PATH } = %self.path.display(), "the wrapper's socket was removed; created it again");
+                    new.unbound = self.unbound.take();
+                    *self = new;
+                }
+                Err(error) => {
+                    if let Some(unbound) = &self.unbound
+                        && let Some(error) = unbound.add(&address, error)
+                    {
+                        error!(
+                            { key::ERROR } = error,
+                            "the wrapper's socket was removed, and cannot be created again; retrying every {CHECK_INTERVAL:?}"
+                        );
+                    }
+                    return;
+                }
+            }
+        }
+        if let Some(unbound) = &self.unbound {
+            unbound.remove(&address);
+        }
     }
 }
 
@@ -120,7 +175,9 @@ pub(super) async fn bind(
     let bound = listen(path).map_err(io(address, "listen"))?;
     let listener = UnixListener::from_std(bound).map_err(io(address, "listen"))?;
     let file = identity(path).map_err(io(address, "inspect the new socket"))?;
-    let socket = UnixSocket { listener, path: path.to_owned(), file: Some(file) };
+    let (path, access) = (path.to_owned(), access.clone());
+    let socket = UnixSocket { listener, path, file: Some(file), access, unbound: None };
+    let (path, access) = (socket.path(), &socket.access);
     // The group before the mode, because chown can clear mode bits.
     if group.is_some() {
         chown(path, None, group).map_err(io(address, "set --socket-group"))?;
@@ -193,63 +250,4 @@ fn listener(path: &Path) -> io::Result<LockOwner> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_socket_has_mode_0000() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("w.sock");
-        let _socket = listen(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0);
-    }
-
-    #[tokio::test]
-    async fn socket_has_configured_mode_and_is_removed_on_drop() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("w.sock");
-        let address = Address::Unix(path.clone());
-        let socket =
-            bind(&address, &path, &SocketAccess { mode: 0o620, ..SocketAccess::default() }).await.unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
-        assert!(matches!(
-            bind(&address, &path, &SocketAccess::default()).await,
-            Err(ListenError::Alive { .. })
-        ));
-        drop(socket);
-        assert!(!path.exists());
-    }
-
-    #[tokio::test]
-    async fn stale_socket_is_replaced_foreign_socket_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("w.sock");
-        let address = Address::Unix(path.clone());
-        drop(StdListener::bind(&path).unwrap());
-        let ours = bind(&address, &path, &SocketAccess::default()).await.unwrap();
-
-        // Another process replaces the socket: the new file is not removed.
-        fs::remove_file(&path).unwrap();
-        let theirs = StdListener::bind(&path).unwrap();
-        drop(ours);
-        assert!(path.exists());
-        assert!(matches!(
-            bind(&address, &path, &SocketAccess::default()).await,
-            Err(ListenError::Alive { .. })
-        ));
-        drop(theirs);
-
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "precious").unwrap();
-        let refused = bind(&address, &path, &SocketAccess::default()).await;
-        assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-    }
-
-    #[tokio::test]
-    async fn too_long_socket_path_is_rejected() {
-        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(104)));
-        let refused = bind(&Address::Unix(path.clone()), &path, &SocketAccess::default()).await;
-        assert!(matches!(refused, Err(ListenError::TooLong { .. })));
-    }
-}
+mod tests;

@@ -1,0 +1,29 @@
+//! The addresses on which the wrapper does not listen.
+
+use tokio::sync::watch;
+
+use super::{Address, ListenError};
+use crate::runner::Health;
+
+/// Reports them as reasons of the health.
+#[derive(Clone, Debug)]
+pub struct Unbound(watch::Sender<Health>);
+
+impl Unbound {
+    pub fn new(health: watch::Sender<Health>) -> Self {
+        Self(health)
+    }
+
+    /// Adds an address. Returns the text of the error, unless it was reported before.
+    pub(crate) fn add(&self, address: &Address, error: ListenError) -> Option<String> {
+        let error = format!("{:#}", anyhow::Error::new(error));
+        let is_new = self.0.send_if_modified(|health| {
+            health.unbound.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
+        });
+        is_new.then_some(error)
+    }
+
+    pub(crate) fn remove(&self, address: &Address) {
+        self.0.send_if_modified(|health| health.unbound.remove(&address.to_string()).is_some());
+    }
+}
