@@ -334,6 +334,40 @@ fn runner_without_config_or_with_bad_token_stays_running() {
     assert_eq!(lab.queue().runner("refused").refused, 3, "then the section is left alone");
 }
 
+/// Tokens of one group begin alike.
+#[test]
+fn sections_with_one_short_token_share_counters_and_health() {
+    const GOOD: &str = "glrt-t2_Zzo0YWUxeGood";
+    const BAD: &str = "glrt-t2_Zzo0YWUxeBad";
+    let lab = Lab::start().unwrap();
+    lab.queue().refuse_token(BAD);
+    let runner = Runner::start(&lab, "a", &[GOOD, BAD], &[]);
+    // GitLab holds the requests of the other section, so that no accepted request comes in between.
+    let metrics = poll::until("refusals", LIMIT, || {
+        let (_, metrics) = runner.get("/metrics").ok_or_else(String::new)?;
+        let refused = lab.queue().runner("a").refused;
+        if refused >= 3 { Ok(metrics) } else { Err(metrics) }
+    });
+    let lines = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).collect::<Vec<_>>();
+    let statuses = lines("gitlab_runner_api_request_statuses_total");
+    let requests: Vec<_> = statuses.iter().filter(|line| line.contains("request_job")).collect();
+    assert!(requests.iter().all(|line| line.contains("runner=\"Zzo0YWUxe\"")), "{requests:?}");
+    let count = |status: &str| requests.iter().filter(|line| line.contains(status)).count();
+    assert_eq!((count("status=\"204\""), count("status=\"403\"")), (1, 1), "{requests:?}");
+    assert_eq!(lines("gitlab_runner_request_concurrency{").len(), 1, "of one of them");
+    let failures = lines("gitlab_runner_worker_health_check_failures_total{");
+    let good = failures.iter().find(|line| line.contains(&format!("runner_name=\"{GOOD}\""))).unwrap();
+    assert!(failures.len() == 2 && good.ends_with(" 0"), "{failures:?}");
+    let same_name = configuration(&lab, &[GOOD, BAD])
+        .replace(BAD, "glrt-t2_Zzo0YWUxeX")
+        .replace("name = \"glrt-t2_Zzo0YWUxeX\"", &format!("name = \"{GOOD}\""));
+    let runner = Runner::configured(&lab, "b", Some(&same_name), &[]);
+    poll::until("a conflict", LIMIT, || match runner.get("/metrics") {
+        Some((500, text)) => Ok(text),
+        other => Err(other),
+    });
+}
+
 #[test]
 fn gitlab_outage_delays_drain_without_job_loss() {
     let lab = Lab::start().unwrap();

@@ -129,11 +129,13 @@ impl HostSpec {
             text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
         }
         let url = queue.url();
-        for token in tokens {
+        for (number, token) in tokens.iter().enumerate() {
+            let name =
+                if number == 0 { instance_name.to_owned() } else { format!("{instance_name}-{number}") };
             text += &format!(
-                "\n[[runners]]\n  name = \"{instance_name}\"\n  id = {}\n  url = \"{url}\"\n  token = \"{token}\"\n  \
+                "\n[[runners]]\n  name = \"{name}\"\n  id = {}\n  url = \"{url}\"\n  token = \"{token}\"\n  \
                  request_concurrency = {}\n{}\n",
-                queue.runner_id(&token),
+                queue.runner_id(token),
                 self.request_concurrency,
                 self.section
             );

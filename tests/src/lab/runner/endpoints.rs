@@ -1,6 +1,14 @@
 //! The HTTP server that `listen_address` opens.
 
-use std::{fmt::Write as _, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
 
 use hyper::{Method, Request, StatusCode, body::Incoming};
 
@@ -20,6 +28,8 @@ pub(super) struct Endpoints {
     pub(super) system_id: String,
     /// Since 1970.
     pub(super) started: std::time::Duration,
+    /// Number of reads of the metrics.
+    pub(super) reads: AtomicUsize,
 }
 
 pub(super) async fn serve(listener: tokio::net::TcpListener, endpoints: Arc<Endpoints>) {
@@ -42,6 +52,11 @@ impl Endpoints {
             "/metrics" if request.method() != Method::GET && request.method() != Method::HEAD => {
                 http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
             }
+            // As upstream, two metrics with the same labels are an error.
+            "/metrics" if self.has_equal_sections(&inner) => http::text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "collected before with the same name and label values\n",
+            ),
             "/metrics" => match self.metrics {
                 Metrics::Full | Metrics::Silent => http::text(StatusCode::OK, self.metrics(&inner)),
                 Metrics::Foreign => http::text(StatusCode::OK, "# TYPE node_load1 gauge\nnode_load1 0.5\n"),
@@ -70,18 +85,29 @@ impl Endpoints {
         }
     }
 
+    fn has_equal_sections(&self, inner: &Inner) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut sections = inner.config.runners.iter();
+        !sections.all(|section| seen.insert((short(&section.token, self.version), &section.name)))
+    }
+
     fn metrics(&self, inner: &Inner) -> String {
         let mut text = Exposition::default();
         text.family("gitlab_runner_api_request_statuses_total", "counter");
+        // As upstream, the sections whose tokens begin alike have one counter.
+        let mut statuses: BTreeMap<_, usize> = BTreeMap::new();
         for ((token, endpoint, status, method), count) in &inner.statuses {
+            *statuses.entry((short(token, self.version), *endpoint, *status, *method)).or_default() += count;
+        }
+        for ((runner, endpoint, status, method), count) in statuses {
             let labels = [
-                ("endpoint", *endpoint),
-                ("method", *method),
-                ("runner", short(token, self.version)),
+                ("endpoint", endpoint),
+                ("method", method),
+                ("runner", runner),
                 ("status", &status.to_string()),
                 ("system_id", &self.system_id),
             ];
-            text.sample("gitlab_runner_api_request_statuses_total", &labels, *count as f64);
+            text.sample("gitlab_runner_api_request_statuses_total", &labels, count as f64);
         }
         text.family("gitlab_runner_concurrent", "gauge");
         text.sample("gitlab_runner_concurrent", &[], inner.config.concurrent as f64);
@@ -144,9 +170,17 @@ impl Endpoints {
         text.text
     }
 
-    /// The open job requests. Unlike the other metrics of a section, these do not have the label `runner_name`. They exist from the first request on.
+    /// The open job requests. Unlike the other metrics of a section, these do not have the label `runner_name`. They exist from the first request on. Of
+    /// the sections whose tokens begin alike, each read shows one: upstream by chance, the stand-in in turn.
     fn requests(&self, inner: &Inner, text: &mut Exposition) {
         type Value = fn(&Section, &Counts) -> usize;
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        let mut counters: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for section in &inner.config.runners {
+            if let Some(counts) = inner.counts.get(&section.token) {
+                counters.entry(short(&section.token, self.version)).or_default().push((section, counts));
+            }
+        }
         let families: [(&str, &str, Value); 4] = [
             ("", "gauge", |_, counts| counts.requests),
             ("_exceeded_total", "counter", |_, counts| counts.exceeded),
@@ -156,12 +190,10 @@ impl Endpoints {
         for (suffix, kind, value) in families {
             let name = format!("gitlab_runner_request_concurrency{suffix}");
             text.family(&name, kind);
-            for section in &inner.config.runners {
-                if let Some(counts) = inner.counts.get(&section.token) {
-                    let labels =
-                        [("runner", short(&section.token, self.version)), ("system_id", &self.system_id)];
-                    text.sample(&name, &labels, value(section, counts) as f64);
-                }
+            for (runner, of_runner) in &counters {
+                let Some((section, counts)) = of_runner.get(read % of_runner.len()) else { continue };
+                let labels = [("runner", *runner), ("system_id", &self.system_id)];
+                text.sample(&name, &labels, value(section, counts) as f64);
             }
         }
     }
@@ -277,7 +309,7 @@ fn go_duration(duration: std::time::Duration) -> String {
 }
 
 /// The part of a token that GitLab Runner of this version shows, for tokens that begin with `glrt-`.
-fn short(token: &str, version: Version) -> &str {
+pub(super) fn short(token: &str, version: Version) -> &str {
     let token = token.strip_prefix("glrt-").unwrap_or(token);
     let is_partition = |text: &str| matches!(text, "t1_" | "t2_" | "t3_");
     let partition =

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use hyper::StatusCode;
 
 use super::{
+    endpoints::short,
     link::Link,
     options::JobRouter,
     say,
@@ -53,7 +54,7 @@ impl Worker {
     /// Whether the section may send requests: too many failures in a row disable it for a time.
     fn is_healthy(&self) -> bool {
         let mut inner = self.state.lock();
-        let health = inner.health.entry(self.section.token.clone()).or_default();
+        let health = inner.health.entry(self.health_id()).or_default();
         if health.failures >= self.section.unhealthy_requests_limit {
             if health.checked.elapsed() <= self.section.unhealthy_interval {
                 return false;
@@ -199,10 +200,15 @@ impl Worker {
         }
     }
 
+    /// As upstream, the URL and the part of the token that is shown.
+    fn health_id(&self) -> String {
+        format!("{}{}", self.section.url, short(&self.section.token, self.behavior.version))
+    }
+
     fn mark_health(&self, is_healthy: bool) {
         let token = &self.section.token;
         let mut inner = self.state.lock();
-        let health = inner.health.entry(token.clone()).or_default();
+        let health = inner.health.entry(self.health_id()).or_default();
         if is_healthy {
             health.failures = 0;
             health.checked = Instant::now();

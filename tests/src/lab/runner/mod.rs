@@ -32,7 +32,8 @@
 //! `X-GitLab-Last-Update` leaves `last_update` as it is.
 //!
 //! A 403 counts as unhealthy, a request without a response does not; `unhealthy_requests_limit` of them in a row (3) disable the section for
-//! its `unhealthy_interval` (an hour) or until a reload, while the process keeps running. `concurrent = 0` is fatal, at the start and at a
+//! its `unhealthy_interval` (an hour) or until a reload, while the process keeps running. Sections of one GitLab whose tokens begin alike share this
+//! state, and the metrics that have no `runner_name`. `concurrent = 0` is fatal, at the start and at a
 //! reload.
 //!
 //! **Jobs.** Each job is reported as running before it starts. From 18.5 on this confirms it, if GitLab supports the two-phase commit. A job
@@ -63,7 +64,14 @@ mod signals;
 mod state;
 mod work;
 
-use std::{fmt, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    io::Write,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use config::Config;
 use endpoints::Endpoints;
@@ -150,6 +158,7 @@ async fn open_endpoints(options: &Options, link: &Link, state: &Arc<State>) -> R
         metrics: options.metrics,
         system_id: link.process().system_id.clone(),
         started: process_started().map_err(|error| failed(&error))?,
+        reads: AtomicUsize::default(),
     };
     tokio::spawn(endpoints::serve(listener, Arc::new(endpoints)));
     Ok(())

@@ -116,7 +116,7 @@ pub(super) struct Inner {
     pub(super) busy_workers: usize,
     /// By token.
     pub(super) counts: BTreeMap<String, Counts>,
-    /// By token. A reload of the configuration clears it.
+    /// By URL and short token. A reload of the configuration clears it.
     pub(super) health: BTreeMap<String, Health>,
     /// The last `last_update` of GitLab, by token.
     pub(super) last_updates: BTreeMap<String, u64>,
