@@ -68,6 +68,7 @@ mod runner_stand_in;
 mod runner_status;
 mod russh_log;
 mod same_manager;
+mod short_tokens;
 mod simulation;
 mod start_drains;
 mod stubborn_jobs;

@@ -4,7 +4,7 @@ use super::*;
 use crate::runner::{
     polls::Polls,
     runner_config::{RunnerConfig, Section},
-    runner_metrics::{CircuitBreaker, Configured, JobRouter, Requests, RunnerMetrics},
+    runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics, SectionId},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,9 +15,8 @@ fn config(names: &[&str]) -> RunnerConfig {
 }
 
 /// The sections that the runner has configured: label and name.
-fn configured(sections: &[(&str, &str)]) -> BTreeMap<String, Configured> {
-    let configured = |name: &str| Configured { name: Some(name.to_owned()), limit: 0, sections: 1 };
-    sections.iter().map(|(label, name)| ((*label).to_owned(), configured(name))).collect()
+fn configured(sections: &[(&str, &str)]) -> BTreeMap<SectionId, u64> {
+    sections.iter().map(|(label, name)| (((*label).to_owned(), Some((*name).to_owned())), 0)).collect()
 }
 
 fn metrics(sections: &[(&str, Requests)]) -> RunnerMetrics {

@@ -12,8 +12,10 @@ pub(crate) struct RunnerMetrics {
     pub(crate) revision: Option<String>,
     /// By short token, which is the label of a section.
     pub(super) sections: BTreeMap<String, Requests>,
-    /// The sections of the runner's current configuration, by the same label.
-    pub(super) configured: BTreeMap<String, Configured>,
+    /// What the runner counts by the name of a section, too. Results of requests, and open requests, have the short token only.
+    pub(super) named: BTreeMap<SectionId, Requests>,
+    /// The sections of the runner's current configuration, and their maximum numbers of running jobs; 0 means unlimited.
+    pub(super) configured: BTreeMap<SectionId, u64>,
     /// Jobs that have ended, and those of them that have failed. Canary jobs of boot-verify do not count.
     pub(super) jobs_ended: u64,
     pub(crate) jobs_failed: u64,
@@ -27,16 +29,8 @@ pub(crate) struct RunnerMetrics {
     pub(crate) router: Option<JobRouter>,
 }
 
-/// A section in the runner's configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Configured {
-    /// Older runners do not report it.
-    pub(super) name: Option<String>,
-    /// Maximum number of running jobs; 0 means unlimited.
-    pub(super) limit: u64,
-    /// The number of sections with this label: they have one token, and different names.
-    pub(super) sections: usize,
-}
+/// The short token and the name of a section. Older runners do not report the name. Tokens of one group can begin alike.
+pub(super) type SectionId = (String, Option<String>);
 
 /// The runner's client of the job router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,12 +81,19 @@ pub(super) struct Requests {
     pub(super) jobs: u64,
     /// Jobs since the runner's start. Each counts from the end of its request on, which includes the job's first report to GitLab.
     pub(super) jobs_begun: u64,
+    /// How often the runner has given the section its turn to request a job. Only by name.
+    pub(super) turns: u64,
 }
 
 impl Requests {
     /// Requests with a result other than 2xx.
     pub(super) fn failed(&self) -> u64 {
         self.rejected.saturating_add(self.unanswered).saturating_add(self.other)
+    }
+
+    /// Requests with a result.
+    pub(super) fn results(&self) -> u64 {
+        self.accepted.saturating_add(self.failed())
     }
 }
 
@@ -121,20 +122,26 @@ impl RunnerMetrics {
         Some(self.sections.entry(label.into_owned()).or_default())
     }
 
+    /// The same for the name of the section, if the sample has it.
+    fn named(&mut self, sample: &Sample<'_>) -> Option<&mut Requests> {
+        let id = (sample.label("runner")?.into_owned(), Some(sample.label("runner_name")?.into_owned()));
+        Some(self.named.entry(id).or_default())
+    }
+
+    /// Changes the counters of the section, and those of its name.
+    fn count(&mut self, sample: &Sample<'_>, change: impl Fn(&mut Requests)) {
+        self.named(sample).map(&change);
+        self.section(sample).map(&change);
+    }
+
     fn add(&mut self, sample: &Sample<'_>) {
         match sample.name {
             "gitlab_runner_jobs" => {
                 let jobs = sample.count();
                 *self.jobs.get_or_insert(0) += usize::try_from(jobs).unwrap_or(usize::MAX);
-                if let Some(section) = self.section(sample) {
-                    section.jobs += jobs;
-                }
+                self.count(sample, |section| section.jobs += jobs);
             }
-            "gitlab_runner_jobs_total" => {
-                if let Some(section) = self.section(sample) {
-                    section.jobs_begun += sample.count();
-                }
-            }
+            "gitlab_runner_jobs_total" => self.count(sample, |section| section.jobs_begun += sample.count()),
             "gitlab_runner_process_state_info" if sample.count() > 0 => {
                 self.process_state = sample.label("state").map(Cow::into_owned);
             }
@@ -155,10 +162,8 @@ impl RunnerMetrics {
             }
             "gitlab_runner_limit" => {
                 let Some(section) = sample.label("runner") else { return };
-                let configured = self.configured.entry(section.into_owned()).or_default();
-                configured.name = sample.label("runner_name").map(Cow::into_owned);
-                configured.limit = sample.count();
-                configured.sections += 1;
+                let name = sample.label("runner_name").map(Cow::into_owned);
+                self.configured.insert((section.into_owned(), name), sample.count());
             }
             "gitlab_runner_request_concurrency" => {
                 if let Some(section) = self.section(sample) {
@@ -172,7 +177,12 @@ impl RunnerMetrics {
                     self.jobs_interrupted += sample.count();
                 }
             }
-            "gitlab_runner_worker_feeds_total" => *self.feeds.get_or_insert(0) += sample.count(),
+            "gitlab_runner_worker_feeds_total" => {
+                *self.feeds.get_or_insert(0) += sample.count();
+                if let Some(named) = self.named(sample) {
+                    named.turns += sample.count();
+                }
+            }
             "gitlab_runner_configuration_loaded_total" => self.config_loads = sample.count(),
             "gitlab_runner_job_router_circuit_breaker_state" => {
                 self.router().circuit_breaker = match sample.count() {
@@ -186,18 +196,16 @@ impl RunnerMetrics {
             }
             "gitlab_runner_job_router_fallbacks_total" => self.router().fallbacks += sample.count(),
             "gitlab_runner_worker_health_check_failures_total" => {
-                if let Some(section) = self.section(sample) {
-                    section.health_failures += sample.count();
-                }
+                self.count(sample, |section| section.health_failures += sample.count());
             }
             "gitlab_runner_worker_processing_failures_total" => {
-                let Some(requests) = self.section(sample) else { return };
-                match sample.label("failure_type").as_deref() {
-                    Some("no_free_executor") => requests.without_machine += sample.count(),
-                    Some("other") => requests.executor_failures += sample.count(),
+                let failure = sample.label("failure_type");
+                self.count(sample, |section| match failure.as_deref() {
+                    Some("no_free_executor") => section.without_machine += sample.count(),
+                    Some("other") => section.executor_failures += sample.count(),
                     // Jobs that failed.
                     _ => {}
-                }
+                });
             }
             _ => {}
         }
@@ -300,6 +308,7 @@ gitlab_runner_api_request_statuses_total{endpoint="update_job",runner="def",stat
 gitlab_runner_worker_processing_failures_total{failure_type="no_free_executor",runner="abc",runner_name="x"} 7
 gitlab_runner_worker_processing_failures_total{failure_type="other",runner="abc",runner_name="x"} 8
 gitlab_runner_worker_processing_failures_total{failure_type="job_failure",runner="abc",runner_name="x"} 9
+gitlab_runner_worker_feeds_total{runner="abc",runner_name="a"} 12
 gitlab_runner_worker_health_check_failures_total{runner="def",runner_name="x"} 3
 gitlab_runner_limit{runner="abc",runner_name="a",system_id="s"} 0
 gitlab_runner_limit{runner="def",system_id="s"} 5
@@ -324,10 +333,11 @@ gitlab_runner_broken{
         assert_eq!(metrics.process_state.as_deref(), Some("running"));
         assert_eq!((metrics.version.as_deref(), metrics.revision.as_deref()), (Some("19.2.0"), Some("r1")));
         let [abc, def] = ["abc", "def"].map(|section| metrics.sections[section]);
-        let configured =
-            |name: Option<&str>, limit| Configured { name: name.map(str::to_owned), limit, sections: 1 };
-        let sections = [("abc", configured(Some("a"), 0)), ("def", configured(None, 5))];
-        assert_eq!(metrics.configured, sections.map(|(label, section)| (label.to_owned(), section)).into());
+        let id = |label: &str, name: Option<&str>| (label.to_owned(), name.map(str::to_owned));
+        assert_eq!(metrics.configured, [(id("abc", Some("a")), 0), (id("def", None), 5)].into());
+        let named = |label, name| metrics.named[&id(label, Some(name))];
+        assert_eq!((named("abc", "a").jobs_begun, named("abc", "a").turns), (11, 12));
+        assert_eq!((named("abc", "x").executor_failures, named("def", "x").health_failures), (8, 3));
         let prevented = Requests { without_machine: 7, executor_failures: 8, ..Requests::default() };
         assert_eq!(abc, Requests { accepted: 13, jobs: 3, jobs_begun: 11, ..prevented });
         assert_eq!((metrics.jobs_ended, metrics.jobs_failed, metrics.jobs_succeeded()), (9, 7, 2));
