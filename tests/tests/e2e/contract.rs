@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use grit_tests::terraform::{Workspace, core};
+use grit_tests::terraform::{Workspace, core, need};
 use serde_json::{Value as Json, json};
 
 const HEAD: &str =
@@ -68,31 +68,40 @@ fn functions(all: &Json) -> String {
     text
 }
 
-#[test]
-fn schema_matches_reviewed_snapshot() {
+/// The part of the schema with this name, as the core prints it.
+fn printed(part: &str) -> Json {
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", HEAD).unwrap();
     let run = workspace.run(["providers", "schema", "-json"]).unwrap().succeeded();
     let all: Json = serde_json::from_str(&run.stdout).unwrap();
     let grit = &all["provider_schemas"][format!("{}/runner-tools/grit", core().registry())];
-    // An older core does not print the parts that it does not support.
-    let printed = |kind: &str| grit.get(kind).filter(|kind| kind.is_object());
-    insta::assert_snapshot!("schema_provider", types(&json!({ "provider": grit["provider"] })));
-    insta::assert_snapshot!("schema_resources", types(&grit["resource_schemas"]));
-    if let Some(data_sources) = printed("data_source_schemas") {
-        insta::assert_snapshot!("schema_data_sources", types(data_sources));
-    }
-    if let Some(all) = printed("functions") {
-        insta::assert_snapshot!("schema_functions", functions(all));
-    }
-    assert_eq!(printed("resource_identity_schemas").is_some(), core().has_resource_identity());
-    if let Some(identities) = printed("resource_identity_schemas") {
-        insta::assert_snapshot!("schema_identities", types(identities));
-    }
-    assert_eq!(printed("action_schemas").is_some(), core().has_actions());
-    if let Some(actions) = printed("action_schemas") {
-        insta::assert_snapshot!("schema_actions", types(actions));
-    }
+    assert!(grit[part].is_object(), "the core does not print {part}");
+    grit[part].clone()
+}
+
+#[test]
+fn schema_of_resources_matches_reviewed_snapshot() {
+    insta::assert_snapshot!("schema_provider", types(&json!({ "provider": printed("provider") })));
+    insta::assert_snapshot!("schema_resources", types(&printed("resource_schemas")));
+    insta::assert_snapshot!("schema_data_sources", types(&printed("data_source_schemas")));
+}
+
+#[test]
+fn schema_of_functions_matches_reviewed_snapshot() {
+    need(core().has_functions());
+    insta::assert_snapshot!("schema_functions", functions(&printed("functions")));
+}
+
+#[test]
+fn schema_of_identities_matches_reviewed_snapshot() {
+    need(core().has_resource_identity());
+    insta::assert_snapshot!("schema_identities", types(&printed("resource_identity_schemas")));
+}
+
+#[test]
+fn schema_of_actions_matches_reviewed_snapshot() {
+    need(core().has_actions());
+    insta::assert_snapshot!("schema_actions", types(&printed("action_schemas")));
 }
 
 /// A state that an earlier build wrote, and the configuration that it was applied from.

@@ -7,6 +7,7 @@ mod options;
 mod pools;
 mod report;
 mod running;
+mod snapshots;
 mod workflow;
 
 use std::{path::PathBuf, process::Command};
@@ -78,6 +79,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         Ok(())
     })?;
     let mut environment = environment(&options);
+    let compared = snapshots::compared()?;
+    environment.push((snapshots::VARIABLE, compared.clone()));
     if options.nightly {
         steps.step("release build", || {
             let mut programs = PathBuf::new();
@@ -92,6 +95,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         let jobs = pools::jobs(&tests, &cores, &options, &mut report)?;
         running::run(jobs, &options, &environment, &mut report)
     })?;
+    if everything && !options.allow_missing {
+        steps.step("snapshots", || snapshots::check(&compared))?;
+    }
     if everything {
         more_steps(&mut steps, &options)?;
     }
