@@ -137,3 +137,89 @@ fn kept(private: &[u8]) -> Json {
 fn null() -> pb::DynamicValue {
     pb::DynamicValue { msgpack: vec![0xc0], json: Vec::new() }
 }
+
+/// This value of a block, with null for each attribute that it does not have.
+fn complete(attributes: &[pb::schema::Attribute], value: &Json) -> Json {
+    let Some(members) = value.as_object() else { return value.clone() };
+    let attribute = |attribute: &pb::schema::Attribute| {
+        let of = members.get(&attribute.name).unwrap_or(&Json::Null);
+        let value = match &attribute.nested_type {
+            None => of.clone(),
+            Some(nested) if nested.nesting() == pb::schema::object::NestingMode::Map => of
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| (key.clone(), complete(&nested.attributes, value)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            Some(nested) => complete(&nested.attributes, of),
+        };
+        (attribute.name.clone(), value)
+    };
+    assert!(members.keys().all(|name| attributes.iter().any(|attribute| attribute.name == *name)), "{value}");
+    attributes.iter().map(attribute).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// Terraform 1.16.0 to at least 1.16.4 crashes, and loses the state of new resources, if a create that is stopped returns a state with an error while
+/// another resource is written. No resource of this provider does.
+#[tokio::test]
+async fn stopped_or_failed_create_of_any_resource_returns_no_state() {
+    let managers = json!({ "a": manager("a") });
+    let schemas = Service::new(grit_provider::registry())
+        .get_provider_schema(Request::new(pb::get_provider_schema::Request::default()))
+        .await
+        .unwrap()
+        .into_inner();
+    let block = |schema: &pb::Schema| schema.block.clone().unwrap().attributes;
+    for (name, schema) in &schemas.resource_schemas {
+        let attributes = match name.as_str() {
+            "grit_runner_drain" => json!({ "instance_id": "i-a", "runner_manager": manager("a") }),
+            "grit_runner_health" => json!({ "runner_managers": managers, "level": "process" }),
+            "grit_runner_shutdown" => json!({ "runner_managers": managers }),
+            _ => panic!("{name} has no configuration in this test"),
+        };
+        // The first connection waits indefinitely, the second one fails.
+        for (command, is_stopped) in [("sleep", true), ("false", false)] {
+            let service = Service::new(grit_provider::registry());
+            let provider = json!({ "ssh": { "ssh_command": [command, "3600"] }, "retry": { "attempts": 1 } });
+            let config = value(&complete(&block(schemas.provider.as_ref().unwrap()), &provider));
+            let configure = pb::configure_provider::Request { config, ..Default::default() };
+            service.configure_provider(Request::new(configure)).await.unwrap();
+            let config = value(&complete(&block(schema), &attributes));
+            let plan = pb::plan_resource_change::Request {
+                type_name: name.clone(),
+                prior_state: Some(null()),
+                config: config.clone(),
+                proposed_new_state: config.clone(),
+                ..Default::default()
+            };
+            let plan = service.plan_resource_change(Request::new(plan)).await.unwrap().into_inner();
+            assert!(plan.diagnostics.iter().all(|it| !is_error(it)), "{name}: {:?}", plan.diagnostics);
+            let apply = pb::apply_resource_change::Request {
+                type_name: name.clone(),
+                prior_state: Some(null()),
+                planned_state: plan.planned_state,
+                config,
+                planned_private: plan.planned_private,
+                ..Default::default()
+            };
+            let stop = async {
+                if is_stopped {
+                    // After the call has begun.
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    service.stop_provider(Request::new(pb::stop_provider::Request {})).await.unwrap();
+                }
+            };
+            let (applied, ()) = tokio::join!(service.apply_resource_change(Request::new(apply)), stop);
+            let applied = applied.unwrap().into_inner();
+            let has_failed = applied.diagnostics.iter().any(is_error);
+            // A create of a drain does nothing, and cannot fail.
+            assert_eq!(has_failed, name != "grit_runner_drain", "{name}: {:?}", applied.diagnostics);
+            assert_eq!(applied.new_state == Some(null()), has_failed, "{name}");
+        }
+    }
+}
+
+fn is_error(diagnostic: &pb::Diagnostic) -> bool {
+    diagnostic.severity() == pb::diagnostic::Severity::Error
+}
