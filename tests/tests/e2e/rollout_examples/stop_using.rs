@@ -75,10 +75,13 @@ fn removed_blocks_of_guide_keep_runners_and_jobs() {
     assert!(drains.warnings().iter().any(|(title, _)| *title == warning), "{:?}", drains.warnings());
 
     workspace.write("removed.tf", page::block(GUIDE, "terraform")).unwrap();
-    let plan = workspace.run(["plan", "-no-color"]).unwrap().succeeded();
+    let plan = workspace.run(["plan", "-no-color", "-out=removed"]).unwrap().succeeded();
     let summary = "0 to add, 0 to change, 0 to destroy";
     assert!(GUIDE.contains(summary) && plan.stdout.contains(summary), "{}", plan.stdout);
-    let forgotten = plan.stdout.matches("will no longer be managed by Terraform, but will not").count();
+    // Each product has its own sentence.
+    let planned = workspace.show(Some("removed")).unwrap();
+    let changes = planned["resource_changes"].as_array().unwrap();
+    let forgotten = changes.iter().filter(|change| change["change"]["actions"] == json!(["forget"])).count();
     assert_eq!(forgotten, 3, "{}", plan.stdout);
     workspace.apply().unwrap().succeeded();
     workspace.write("removed.tf", "").unwrap();
