@@ -19,6 +19,8 @@ pub struct Core {
     pub product: Product,
     /// Major and minor.
     pub version: (u32, u32),
+    /// The third number. A release candidate has that of its release.
+    pub patch: u32,
 }
 
 /// The core of this run.
@@ -62,7 +64,8 @@ impl Core {
         };
         let mut parts = version.split('.');
         let version = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some(Self { product, version })
+        let patch = parts.next()?.split('-').next()?.parse().ok()?;
+        Some(Self { product, version, patch })
     }
 
     /// Whether objects have an identity, by which they can be imported.
@@ -78,6 +81,18 @@ impl Core {
     /// Whether actions can be invoked.
     pub fn has_actions(self) -> bool {
         self.product == Product::Terraform && self.version >= (1, 14)
+    }
+
+    /// Whether the core stores the private data of a plan, and returns it in the apply (protocol 6.11). The provider then knows in each call whether
+    /// it is of a plan or of an apply: it refuses plans about which it can only warn on other cores, and needs no refresh to start drains.
+    pub fn stores_planned_private(self) -> bool {
+        self.product == Product::Terraform && self.version >= (1, 16)
+    }
+
+    /// Whether Ctrl-C while several creates return a state with an error crashes the core, which then writes none of them to the state. The last
+    /// version that was seen with this defect is 1.16.4.
+    pub fn crashes_on_stopped_creates(self) -> bool {
+        self.product == Product::Terraform && self.version == (1, 16) && self.patch <= 4
     }
 
     /// The registry of a provider whose source has no registry.
@@ -134,11 +149,17 @@ mod tests {
     #[test]
     fn core_version_is_parsed() {
         let core = Core::parse("Terraform v1.6.6\non linux_amd64\n").unwrap();
-        assert_eq!(core, Core { product: Product::Terraform, version: (1, 6) });
-        assert!(!core.moves_between_types() && core.saves_each_step());
+        assert_eq!(core, Core { product: Product::Terraform, version: (1, 6), patch: 6 });
+        assert!(!core.moves_between_types() && core.saves_each_step() && !core.stores_planned_private());
+        for (text, crashes) in [("1.16.0-rc2", true), ("1.16.4", true), ("1.16.5", false), ("1.15.5", false)]
+        {
+            let core = Core::parse(&format!("Terraform v{text}\non linux_amd64\n")).unwrap();
+            assert_eq!(core.crashes_on_stopped_creates(), crashes, "{text}");
+            assert_eq!(core.stores_planned_private(), text.starts_with("1.16"), "{text}");
+        }
         let core = Core::parse("OpenTofu v1.13.0-dev\non linux_amd64\n").unwrap();
-        assert_eq!(core, Core { product: Product::OpenTofu, version: (1, 13) });
-        assert!(core.has_ephemeral_values());
+        assert_eq!(core, Core { product: Product::OpenTofu, version: (1, 13), patch: 0 });
+        assert!(core.has_ephemeral_values() && !core.stores_planned_private());
         assert_eq!(Core::parse("bash: no such file"), None);
     }
 }

@@ -5,7 +5,7 @@ mod shared_runner;
 use grit_tests::{
     lab::{Lab, event::What},
     rollout::{PATIENCE, is_signal},
-    terraform::Workspace,
+    terraform::{Workspace, core},
 };
 use serde_json::{Value as Json, json};
 
