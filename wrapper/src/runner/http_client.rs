@@ -2,8 +2,8 @@
 
 use std::{
     io,
-    net::SocketAddr,
-    ops::ControlFlow,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::{ControlFlow, Range},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -18,7 +18,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::{
-    net::{TcpStream, lookup_host},
+    net::{TcpSocket, TcpStream, lookup_host},
     time::timeout,
 };
 
@@ -40,6 +40,9 @@ const MAX_LINE: usize = 64 * 1024;
 /// So much of a response is read only to keep its connection.
 const MAX_SKIPPED: usize = 256 * 1024;
 const STREAM_LIMIT: Duration = Duration::from_secs(30);
+
+/// The client ports that root tries if the kernel has no other.
+const ROOT_PORTS: Range<u16> = 900..1024;
 
 /// Why there is no response.
 #[derive(Debug, Error)]
@@ -192,7 +195,7 @@ async fn open(
     address: SocketAddr,
     path: &str,
 ) -> Result<(Connection, Response<Incoming>), GetError> {
-    let stream = TcpStream::connect(address).await.map_err(|_| GetError::Connect)?;
+    let stream = connect(address).await.map_err(|_| GetError::Connect)?;
     let (local, remote) = stream
         .local_addr()
         .and_then(|local| Ok((local, stream.peer_addr()?)))
@@ -218,6 +221,32 @@ async fn open(
              runner (process {runner}). To find the process: `ss --listening --tcp --processes`"
         ))),
     }
+}
+
+/// Any user of the host can use up the client ports for this address. Ports below 1024 are for root.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    match TcpStream::connect(address).await {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            for port in ROOT_PORTS.rev() {
+                if let Ok(stream) = connect_from(port, address).await {
+                    return Ok(stream);
+                }
+            }
+            Err(error)
+        }
+        connected => connected,
+    }
+}
+
+async fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
+    let (socket, any): (_, IpAddr) = match address {
+        SocketAddr::V4(_) => (TcpSocket::new_v4()?, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (TcpSocket::new_v6()?, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    // An earlier connection of this port may be in the state TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::new(any, port))?;
+    socket.connect(address).await
 }
 
 /// Splits a stream of bytes into lines.

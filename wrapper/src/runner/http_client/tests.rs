@@ -156,3 +156,37 @@ async fn port_name_is_refused_with_the_next_step() {
         "the wrapper cannot resolve the port name \"http-alt\": use a number in listen_address"
     );
 }
+
+/// Any user of the host can do this to the address of the runner.
+#[test]
+fn root_connects_when_all_client_ports_are_used_up() {
+    if !rustix::process::geteuid().is_root() {
+        return grit_testkit::not_covered("client ports below 1024", "this is not root");
+    }
+    let script =
+        "ip link set lo up && echo 40000 40003 >/proc/sys/net/ipv4/ip_local_port_range && exec \"$@\"";
+    let output = std::process::Command::new("unshare")
+        .args(["--net", "sh", "-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "runner::http_client::tests::connects_without_client_ports"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+}
+
+#[tokio::test]
+#[ignore = "root_connects_when_all_client_ports_are_used_up runs it in a network namespace"]
+async fn connects_without_client_ports() {
+    let listener = TcpListener::bind("127.0.0.1:9252").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut others = Vec::new();
+    while let Ok(stream) = TcpStream::connect(address).await {
+        others.push((stream, listener.accept().await.unwrap()));
+    }
+    assert_eq!(others.len(), 4);
+    let server = server(&listener, std::process::id());
+    let http = Http::default();
+    let (_served, answer) = tokio::join!(serve(&listener, 1), http.get(&server, "/metrics"));
+    assert_eq!(answer.unwrap(), (StatusCode::OK, "yes".to_owned()));
+}
