@@ -6,6 +6,9 @@
 //! A request is open for 0.6 s, until the runner has reported that the job runs. While a worker is free, the next request follows immediately.
 //! So there is a gap when all four workers have a job of at least 1.5 s, or when the queue is empty. With shorter jobs and an endless queue
 //! there is none: the wrapper sends SIGQUIT after `--request-gap-timeout`, and must report the open requests.
+//!
+//! A job can end in the milliseconds between the last read of the metrics and SIGQUIT. Such a loss cannot be prevented, but no drain with a lost job
+//! may have the outcome `clean`: in no row.
 
 use std::{
     process::Command,
@@ -28,6 +31,8 @@ const BENCH: &str = "drain-start";
 const HOSTS: usize = 20;
 
 const LATENCY: Duration = Duration::from_millis(300);
+/// As in the rollouts with the real runner in which a job was lost.
+const SLOWER: Duration = Duration::from_millis(400);
 const HELD: LongPolling = LongPolling::Held(Duration::from_secs(50));
 const LATE: LongPolling = LongPolling::AssignsLate(Duration::from_secs(50));
 
@@ -53,11 +58,16 @@ struct Scenario {
     long_polling: LongPolling,
     sections: usize,
     load: Load,
+    latency: Duration,
+    request_concurrency: usize,
+    /// The runner has been idle for so long before each drain.
+    idle: Duration,
     /// Drains of each host.
     drains: usize,
-    /// The largest number of drains with a lost job, and of those in which no open request was reported.
+    /// The largest number of drains with a lost job.
     losses: Option<f64>,
-    undetected: Option<f64>,
+    /// The longest time between a request and SIGQUIT in the median, in ms.
+    median: Option<f64>,
 }
 
 const BUSY: Scenario = Scenario {
@@ -66,21 +76,31 @@ const BUSY: Scenario = Scenario {
     long_polling: LongPolling::Off,
     sections: 1,
     load: Load::Endless(Duration::from_secs(3)),
+    latency: LATENCY,
+    request_concurrency: 4,
+    idle: Duration::from_secs(3),
     drains: 10,
     losses: Some(1.0),
-    undetected: None,
+    median: None,
 };
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 11] = [
     Scenario { name: "busy, SIGQUIT at once", timeout: "0s", losses: None, ..BUSY },
     BUSY,
+    Scenario { name: "busy, without gaps", load: Load::Endless(SHORT), drains: 1, losses: None, ..BUSY },
     Scenario {
-        name: "busy, without gaps",
-        load: Load::Endless(SHORT),
-        drains: 1,
+        name: "busy, jobs of 1 s, latency 0.4 s",
+        load: Load::Endless(Duration::from_secs(1)),
+        latency: SLOWER,
         losses: None,
-        undetected: Some(0.0),
         ..BUSY
+    },
+    Scenario {
+        name: "defaults of GitLab Runner, long poll, idle",
+        request_concurrency: 1,
+        idle: Duration::from_secs(12),
+        median: Some(1_000.0),
+        ..light("", HELD, 1, Load::Idle)
     },
     light("a job each second", LongPolling::Off, 1, Load::EachSecond),
     light("long poll, idle", HELD, 1, Load::Idle),
@@ -100,8 +120,9 @@ struct Drain {
     has_lost: bool,
     /// From the request to SIGQUIT.
     delay: Duration,
-    /// The number of open requests that the wrapper reported.
+    /// The number of open requests that the wrapper reported, and the outcome.
     open: Option<u64>,
+    outcome: String,
 }
 
 pub(super) fn run(settings: &Settings) -> anyhow::Result<Vec<Row>> {
@@ -130,10 +151,12 @@ impl Scenario {
         let lab = Lab::start()?;
         let (queue, events) = (lab.queue(), lab.events());
         queue.set_long_polling(self.long_polling);
-        queue.set_latency(LATENCY..=LATENCY);
+        queue.set_latency(self.latency..=self.latency);
         let (timeout, sections) = (format!("--request-gap-timeout={}", self.timeout), self.sections);
+        let request_concurrency = self.request_concurrency;
         lab.cloud().shape(move |_, spec| {
             *spec = std::mem::take(spec).under_load().wrapper(&["--start-grace=0s", &timeout]);
+            spec.request_concurrency = request_concurrency;
             spec.tokens = Some((1..=sections).map(|section| format!("glrt-{section}")).collect());
         });
         let (_, host) = lab.cloud().create("m", "19.2.0")?;
@@ -159,8 +182,8 @@ impl Scenario {
             let mut samples = Vec::new();
             for round in 0..self.drains {
                 // Longer than the interval of the sections, and another time in each round.
-                let pause = 3000 + (number * 379 + round * 1117) as u64 % 3000;
-                std::thread::sleep(Duration::from_millis(pause));
+                let pause = Duration::from_millis((number * 379 + round * 1117) as u64 % 3000);
+                std::thread::sleep(self.idle + pause);
                 let lost = queue.lost().len();
                 let requested = events.note("bench", "drain");
                 let id = format!("drain-{round}");
@@ -174,6 +197,7 @@ impl Scenario {
                     has_lost: queue.lost().len() > lost,
                     delay: signal.at - requested.at,
                     open: drained["drain"]["open_requests"].as_u64(),
+                    outcome: drained["drain"]["outcome"].as_str().unwrap_or_default().to_owned(),
                 });
             }
             Ok(samples)
@@ -190,12 +214,13 @@ impl Scenario {
             |wanted: &dyn Fn(&Drain) -> bool| drains.iter().filter(|drain| wanted(drain)).count() as f64;
         let delays: Vec<_> = drains.iter().map(|drain| milliseconds(drain.delay)).collect();
         let losses = count(&|drain| drain.has_lost);
-        let undetected = count(&|drain| drain.has_lost && drain.open == Some(0));
+        let undetected = count(&|drain| drain.has_lost && drain.outcome == "clean");
         vec![
             limited(row(&format!("drains of {} with a lost job", drains.len()), losses, ""), self.losses),
-            limited(row("of them, reported without an open request", undetected, ""), self.undetected),
+            row("of them, reported clean", undetected, "").limit(0.0),
+            row("drains with another outcome than clean", count(&|drain| drain.outcome != "clean"), ""),
             row("drains with an open request in the report", count(&|drain| drain.open != Some(0)), ""),
-            row("request to SIGQUIT, median", median(&delays), "ms"),
+            limited(row("request to SIGQUIT, median", median(&delays), "ms"), self.median),
             row("request to SIGQUIT, maximum", delays.iter().copied().fold(0.0, f64::max), "ms")
                 .limit(LONGEST),
         ]

@@ -136,8 +136,10 @@ fn scenario(lab: &Lab, options: &Options) -> anyhow::Result<Tally> {
 
 /// A realistic runner: it starts slowly, and shuts down slowly after its last job.
 fn slow_runner(spec: HostSpec) -> HostSpec {
-    let spec =
-        HostSpec { concurrent: CONCURRENT, boot_takes: Duration::from_millis(400), ..spec.under_load() };
+    // GitLab Runner's default. With more, an idle runner sends another request in each turn, and a drain waits for the last one.
+    let request_concurrency = 1;
+    let boot_takes = Duration::from_millis(400);
+    let spec = HostSpec { concurrent: CONCURRENT, request_concurrency, boot_takes, ..spec.under_load() };
     spec.runner(&["--start-delay", "300ms", "--handlers-after", "100ms", "--executor-shutdown", "300ms"])
 }
 
