@@ -8,26 +8,22 @@ use tokio::time::Instant;
 use crate::{
     daemon,
     runner::{self, Evidence, Health, RunnerMetrics},
-    supervise::{ChildInfo, Observation, Stop, Supervision},
+    supervise::{ChildInfo, Moment, Observation, RequestsCancelled, RequestsRead, Stop, Supervision},
 };
 
 /// The configuration of a runner, as the wrapper reads it.
 #[derive(Clone, Debug)]
 pub struct RunnerConfig(Arc<runner::RunnerConfig>);
 
-/// The wait for a gap between job requests: its decision, without the reads.
-#[derive(Debug)]
-pub struct Gap {
-    gap: runner::Gap,
-    page: Page,
-}
-
-/// What the probes of one wrapper have found.
+/// What the probes of one wrapper have found, and the reads before and after SIGQUIT.
 #[derive(Debug, Default)]
 pub struct Probes {
     evidence: Evidence,
     health: Health,
     page: Page,
+    gap: runner::Gap,
+    requests_page: Page,
+    after: Option<runner::AfterSignal>,
 }
 
 /// The page of metrics of the last read. It is often that of the next one, too.
@@ -50,20 +46,52 @@ impl RunnerConfig {
     }
 }
 
-impl Gap {
-    pub fn new(config: &RunnerConfig) -> Self {
-        let gap = runner::Gap::new(Some(&config.0), Instant::now());
-        Self { gap, page: Page::default() }
-    }
-
-    /// A read of the runner's metrics has ended, or has failed. Returns the open job requests to report, if any; inside, `None` is unknown.
-    pub fn add(&mut self, page: Option<&str>) -> Option<Option<u32>> {
-        let metrics = page.map(|page| self.page.read(page));
-        self.gap.add(metrics, Instant::now()).map(runner::Report::number)
-    }
-}
-
 impl Probes {
+    /// A wait for a gap between job requests begins.
+    pub fn begin_wait(&mut self, child: ChildInfo) {
+        self.gap.begin_wait(child);
+        self.after = None;
+    }
+
+    /// A read of the runner's metrics in this wait, which has begun at this moment, has ended, or has failed. Returns what to report, if anything.
+    pub fn wait(
+        &mut self,
+        child: ChildInfo,
+        config: &RunnerConfig,
+        page: Option<&str>,
+        began: Instant,
+    ) -> Option<RequestsRead> {
+        let ended = Moment::now();
+        let metrics = page.map(|page| self.requests_page.read(page));
+        let read = metrics.map(|metrics| runner::Read { metrics, began, ended: ended.at });
+        let report = self.gap.wait(child, read.as_ref(), Some(&*config.0), ended.at)?;
+        Some(RequestsRead { ended, open: report.number(), may_begin: report.may_begin() })
+    }
+
+    /// SIGQUIT was sent at this moment. `again`: perhaps also by an earlier wrapper.
+    pub fn signalled(&mut self, child: ChildInfo, at: Instant, again: bool) {
+        self.gap.follow(child);
+        self.after = Some(runner::AfterSignal::new(&self.gap, child, at, again));
+    }
+
+    /// The stop is over, or was cancelled.
+    pub fn end_reads(&mut self) {
+        self.gap.end();
+    }
+
+    /// A read after SIGQUIT. Returns what to report, if anything.
+    pub fn after_signal(
+        &mut self,
+        child: ChildInfo,
+        page: &str,
+        began: Instant,
+    ) -> Option<RequestsCancelled> {
+        let metrics = self.requests_page.read(page);
+        let read = runner::Read { metrics, began, ended: Instant::now() };
+        self.gap.add(child, &read);
+        self.after.as_mut()?.add(&read)
+    }
+
     /// Before the first probe, and before the wrapper serves clients, as `Prober::read_config`.
     pub fn read_config(&mut self, config: &RunnerConfig) {
         self.health.evidence.config = Some(Ok(Arc::clone(&config.0)));
@@ -88,7 +116,9 @@ impl Probes {
         self.evidence.has_server = has_server;
         match page {
             Some(page) => {
-                self.evidence.metrics.clone_from(self.page.read(page));
+                let (metrics, now) = (self.page.read(page), Instant::now());
+                self.gap.probe(child, &runner::Read { metrics, began: now, ended: now });
+                self.evidence.metrics.clone_from(metrics);
                 self.evidence.ready = Some((true, "OK".to_owned()));
             }
             None => self.evidence.fault = has_server.then(|| "no response".to_owned()),

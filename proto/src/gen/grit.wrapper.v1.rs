@@ -199,8 +199,9 @@ pub struct Drain {
     #[prost(string, tag = "11")]
     pub forced_by: ::prost::alloc::string::String,
     /// Number of job requests that were open when SIGQUIT was sent, or that are open now if it was not sent yet. GitLab may have assigned a job to
-    /// such a request, and the runner cancels the request. A request that GitLab has been holding for seconds (long polling) does not count. Absent if
-    /// the number is unknown.
+    /// such a request, and the runner cancels the request. A request that GitLab has been holding for seconds (long polling) does not count. After
+    /// SIGQUIT, the number becomes that of the requests that the runner has counted as cancelled. Absent if the number is unknown: with the outcome
+    /// DRAIN_OUTCOME_CLEAN, the runner does not report its open requests, and the drain lost no job as far as it can be known.
     #[prost(uint32, optional, tag = "12")]
     pub open_requests: ::core::option::Option<u32>,
     /// Human-readable: what a graceful drain waits for before SIGQUIT, such as "waiting until no job request is open (1 open)". Empty after the signal,
@@ -435,7 +436,7 @@ impl Mode {
         }
     }
 }
-/// Result of a finished drain. Only DRAIN_OUTCOME_CLEAN and DRAIN_OUTCOME_NO_RUNNER mean that the drain lost no job.
+/// Result of a finished drain. Only DRAIN_OUTCOME_CLEAN with `open_requests`, and DRAIN_OUTCOME_NO_RUNNER, mean that the drain lost no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DrainOutcome {
@@ -448,7 +449,9 @@ pub enum DrainOutcome {
     Killed = 3,
     /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner exited, but its exit code is unknown, because it had been adopted. Its jobs may have been aborted.
+    /// The runner exited, but its exit code is unknown, because it had been adopted. Its jobs may have been aborted. Or it exited with code 0, and
+    /// whether job requests were open at SIGQUIT could not be read, although the runner reports them. A job may be lost, as with
+    /// DRAIN_OUTCOME_OPEN_REQUESTS.
     Unknown = 5,
     /// No runner was running at the time of the request.
     NoRunner = 6,

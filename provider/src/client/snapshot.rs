@@ -213,6 +213,11 @@ impl Detail {
                 "the runner did not exit in time after a forceful stop, and the wrapper killed the runner: its jobs were lost"
                     .to_owned()
             }
+            DrainOutcome::Unknown if exit.how == ExitKind::Code(0) => {
+                "whether job requests were open when the runner received SIGQUIT could not be read. If GitLab had assigned a job to such a \
+                 request, this job never ran"
+                    .to_owned()
+            }
             DrainOutcome::Failed | DrainOutcome::Unknown => format!("{code}; jobs may have been aborted"),
         })
     }

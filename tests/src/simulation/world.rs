@@ -44,6 +44,7 @@ pub(super) enum Happening {
     RequestsRead {
         wrapper: u32,
         wait: u64,
+        began: Instant,
         page: Option<String>,
     },
     /// The wrapper probes the health of its runner.
@@ -317,8 +318,8 @@ impl Inner {
             Happening::Tick { wrapper } => self.wrapper_tick(host, wrapper),
             Happening::SaveAgain { wrapper } => self.wrapper_saves_again(host, wrapper),
             Happening::ReadRequests { wrapper, wait } => self.wrapper_reads_requests(host, wrapper, wait),
-            Happening::RequestsRead { wrapper, wait, page } => {
-                self.wrapper_has_read_requests(host, wrapper, wait, page.as_deref());
+            Happening::RequestsRead { wrapper, wait, began, page } => {
+                self.wrapper_has_read_requests(host, wrapper, wait, began, page.as_deref());
             }
             Happening::Probe { wrapper, probe } => self.wrapper_probes(host, wrapper, probe),
             Happening::LookForHandler { wrapper } => self.wrapper_looks_for_handler(host, wrapper),

@@ -222,7 +222,7 @@ async fn finish(
         | DrainOutcome::OpenRequests
         | DrainOutcome::Killed
         | DrainOutcome::Failed
-        | DrainOutcome::Unknown) => Err(CommandError::NotClean(view::outcome_text(outcome))),
+        | DrainOutcome::Unknown) => Err(CommandError::NotClean(view::outcome_text(outcome, None))),
     }
 }
 

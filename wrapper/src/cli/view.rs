@@ -87,7 +87,7 @@ pub(super) fn status(status: &Status) -> String {
             detail("SIGQUIT", &open_requests(drain.open_requests));
         }
         if drain.outcome() != DrainOutcome::Unspecified {
-            detail("outcome", outcome_text(drain.outcome()));
+            detail("outcome", outcome_text(drain.outcome(), drain.open_requests));
         }
         if let Some(exit) = &drain.exit {
             detail("exit", &exit_text(exit));
@@ -164,9 +164,12 @@ fn exit_text(exit: &Exit) -> String {
     if exit.killed { format!("{how}, killed by the wrapper") } else { how }
 }
 
-pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
+pub(super) fn outcome_text(outcome: DrainOutcome, open_requests: Option<u32>) -> &'static str {
     match outcome {
         DrainOutcome::Unspecified => "",
+        DrainOutcome::Clean if open_requests.is_none() => {
+            "clean; open requests unknown: the runner finished its jobs and exited, but did not report its open job requests"
+        }
         DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
         DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
         DrainOutcome::ResultsLost => {
@@ -179,7 +182,8 @@ pub(super) fn outcome_text(outcome: DrainOutcome) -> &'static str {
         DrainOutcome::Killed => "killed: the runner did not exit in time and was killed with its jobs",
         DrainOutcome::Failed => "failed: the runner exited with an error; jobs may have been aborted",
         DrainOutcome::Unknown => {
-            "unknown: the exit code of the runner is unknown; jobs may have been aborted"
+            "unknown: the exit code of the runner is unknown, and jobs may have been aborted; or the runner exited with code 0, and whether job \
+             requests were open when it received SIGQUIT could not be read"
         }
         DrainOutcome::NoRunner => "no runner: the runner was not running",
     }

@@ -150,7 +150,8 @@ fn drain(state: &State, stop: &Stop, is_quit_undelivered: bool) -> Drain {
         outcome: stop.outcome.map(enums::outcome).unwrap_or_default().into(),
         open_requests: match state {
             State::Stopping { phase: Phase::AwaitingGap { open, .. }, .. } => *open,
-            _ => stop.open_requests,
+            // Without a confirmation, 0 is not known.
+            _ => stop.open_requests.filter(|open| *open > 0 || !stop.unconfirmed),
         },
         waits_for: String::new(),
         exit: None,

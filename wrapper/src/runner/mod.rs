@@ -36,7 +36,7 @@ pub(crate) use self::{
     evidence::Evidence,
     level::level_now,
     quit_problem::waits_for,
-    request_gap::{Gap, Report},
+    request_gap::{AfterSignal, Gap, Read},
     runner_config::parse as parse_config,
     runner_metrics::RunnerMetrics,
 };

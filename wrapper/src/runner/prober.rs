@@ -17,7 +17,7 @@ use super::{
     http_client::{GetError, Http, Server},
     job_list::{self, Job},
     quit_problem::quit_problem,
-    request_gap::RequestGap,
+    request_gap::{Read, RequestGap, Seen},
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
@@ -48,6 +48,8 @@ pub struct Prober {
     reader: Reader,
     http: Http,
     list: Arc<Mutex<List>>,
+    /// The job requests that the probes have read.
+    seen: Seen,
 }
 
 /// The last job list, and the time of its request.
@@ -60,7 +62,7 @@ struct List {
 impl Prober {
     pub fn new(settings: Settings) -> Self {
         let reader = Reader::new(settings.source.clone());
-        Self { settings, reader, http: Http::default(), list: Arc::default() }
+        Self { settings, reader, http: Http::default(), list: Arc::default(), seen: Seen::default() }
     }
 
     /// Publishes the runner's configuration, before the first probe does. Takes at most a second.
@@ -71,7 +73,7 @@ impl Prober {
 
     /// Reports the open job requests of the same runner.
     pub fn request_gap(&self) -> RequestGap {
-        RequestGap::new(self.reader.clone())
+        RequestGap::new(self.reader.clone(), self.seen.clone())
     }
 
     /// The current jobs of this runner; `None` if unknown.
@@ -197,7 +199,11 @@ impl Prober {
             metrics.add_line(line);
             ControlFlow::Continue(())
         };
+        let began = Instant::now();
         let status = self.http.lines(server, "/metrics", line).await.map_err(unreachable)?;
+        if status == StatusCode::OK {
+            self.seen.add(server.runner, &Read { metrics: &metrics, began, ended: Instant::now() });
+        }
         evidence.metrics = metrics;
         evidence.ready = match ready {
             (StatusCode::OK, text) => Some((true, text.trim().to_owned())),

@@ -9,12 +9,28 @@
 //!
 //! The runner reports the open requests of each section: `gitlab_runner_request_concurrency`.
 //!
+//! The probes read the same metrics every few seconds, so that the age of a held request is often known when a drain begins.
+//!
 //! Some milliseconds pass between a read and the signal, and the runner must not begin a request in this time. It gives the sections their turns at
 //! a fixed interval, so that the next turn is known after one was seen (`gitlab_runner_worker_feeds_total`): SIGQUIT is not sent just before it.
+//! But a job can end at any time, and the next request follows immediately. After SIGQUIT, the counters of the runner show how many requests the
+//! signal has cancelled ([`cancelled`]).
 
+mod cancelled;
 mod decision;
+mod read;
+mod sections;
+mod turns;
 
-use std::{ops::ControlFlow, panic::AssertUnwindSafe, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ops::ControlFlow,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use hyper::StatusCode;
@@ -22,57 +38,88 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
 use self::decision::REPORT_INTERVAL;
-pub(crate) use self::decision::{Gap, Report};
+pub(crate) use self::{
+    decision::{AfterSignal, Gap, Report},
+    read::Read,
+};
 use super::{
     config_reader::Reader,
     http_client::{Http, Server},
+    runner_config::RunnerConfig,
     runner_metrics::RunnerMetrics,
 };
-use crate::supervise::{ChildInfo, Handle, Phase, State, Supervision, log_key as key};
+use crate::supervise::{ChildInfo, Handle, Moment, Phase, RequestsRead, State, Supervision, log_key as key};
 
 /// The pause between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The metric with the open requests. The runner sorts its metrics by name.
-const GAUGE: &str = "gitlab_runner_request_concurrency";
+/// The pauses after SIGQUIT: the runner needs some milliseconds, and then little changes. The longest one, and the first one, which doubles.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
-/// The metric with the running jobs.
-const JOBS: &str = "gitlab_runner_jobs";
+/// The metrics that are read. The runner sorts its metrics by name, so that nothing follows the last one.
+const READ: [&str; 9] = [
+    "gitlab_runner_api_request_statuses_total",
+    "gitlab_runner_job_router_get_job_duration_seconds_count",
+    "gitlab_runner_jobs",
+    "gitlab_runner_jobs_total",
+    "gitlab_runner_process_state_info",
+    "gitlab_runner_request_concurrency",
+    "gitlab_runner_request_concurrency_hard_limit",
+    "gitlab_runner_worker_feeds_total",
+    LAST,
+];
+const LAST: &str = "gitlab_runner_worker_processing_failures_total";
 
-/// The metric with all jobs since the runner's start.
-const BEGUN: &str = "gitlab_runner_jobs_total";
+/// What all reads of the present child have shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen(Arc<Mutex<Gap>>);
 
-/// The number of turns is the last metric that is read.
-const FEEDS: &str = "gitlab_runner_worker_feeds_total";
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Gap> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// The metrics with the requests that have ended.
-const ENDED: [&str; 2] =
-    ["gitlab_runner_api_request_statuses_total", "gitlab_runner_job_router_get_job_duration_seconds_count"];
+    /// Adds the read of a probe.
+    pub(super) fn add(&self, child: ChildInfo, read: &Read<'_>) {
+        self.lock().probe(child, read);
+    }
+}
 
-/// Reports the open job requests of a runner that is to receive SIGQUIT.
+/// Reports the open job requests of a runner that is to receive SIGQUIT, and the requests that SIGQUIT has cancelled.
 #[derive(Debug)]
 pub struct RequestGap {
     reader: Reader,
     http: Http,
+    seen: Seen,
+}
+
+/// The part of a graceful stop that the reads are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Before SIGQUIT, which is sent at this moment at the latest.
+    Waiting(Moment),
+    /// SIGQUIT was sent at this moment. `again`: an earlier wrapper may also have sent it.
+    Signalled { at: Moment, again: bool },
 }
 
 impl RequestGap {
-    pub(super) fn new(reader: Reader) -> Self {
-        Self { reader, http: Http::default() }
+    pub(super) fn new(reader: Reader, seen: Seen) -> Self {
+        Self { reader, http: Http::default(), seen }
     }
 
-    /// Reports during every wait of the supervisor, until the supervisor exits.
+    /// Reports during every graceful stop, until the supervisor exits.
     pub async fn run(self, supervisor: Handle) {
         let mut supervision = supervisor.watch();
         loop {
-            let waits = supervision.wait_for(|now| waiting(now).is_some()).await;
-            let Some(child) = waits.ok().and_then(|now| waiting(&now)) else { return };
+            let stops = supervision.wait_for(|now| part(now).is_some()).await;
+            let Some((child, _)) = stops.ok().and_then(|now| part(&now)) else { return };
             tokio::select! {
                 biased;
-                // After this wait there may be another one for the same child.
-                _ended = supervision.wait_for(|now| waiting(now) != Some(child)) => {}
+                _ended = supervision.wait_for(|now| part(now).is_none_or(|(now, _)| now != child)) => {}
                 () = self.report(child, &supervisor) => {}
             }
+            self.seen.lock().end();
         }
     }
 
@@ -81,26 +128,78 @@ impl RequestGap {
         let config = self.reader.read().await.ok();
         let Some(endpoint) = self.reader.endpoint(config.as_deref()) else {
             loop {
-                supervisor.job_requests(child, None);
+                let ended = Moment::now();
+                supervisor.job_requests(child, RequestsRead { ended, open: None, may_begin: false });
                 sleep(REPORT_INTERVAL).await;
             }
         };
         let server = Server { endpoint, runner: child };
-        let mut gap = Gap::new(config.as_deref(), Instant::now());
+        self.seen.lock().follow(child);
+        let mut supervision = supervisor.watch();
+        let mut current = None;
+        let (mut after, mut pause) = (None, READ_INTERVAL);
         loop {
+            let began = Instant::now();
             // The lookup of a name panics if there are no more threads, as for a probe.
-            let read = AssertUnwindSafe(self.read(&server)).catch_unwind().await.ok().flatten();
-            if let Some(report) = gap.add(read.as_ref(), Instant::now()) {
-                if let Report::FirstOpen(open) = report {
-                    info!(
-                        { key::PID } = child.pid(),
-                        { key::OPEN_REQUESTS } = open,
-                        "delaying SIGQUIT until no job request is open"
-                    );
-                }
-                supervisor.job_requests(child, report.number());
+            let metrics = AssertUnwindSafe(self.read(&server)).catch_unwind().await.ok().flatten();
+            let ended = Moment::now();
+            let read = metrics.as_ref().map(|metrics| Read { metrics, began, ended: ended.at });
+            let Some((_, now)) = part(&supervision.borrow_and_update()) else { return };
+            if current.replace(now) != Some(now) {
+                self.begin(child, now, &mut after);
+                pause = if after.is_some() { FIRST_PAUSE } else { READ_INTERVAL };
             }
-            sleep(READ_INTERVAL).await;
+            match (&mut after, &read) {
+                (None, read) => {
+                    self.wait(child, read.as_ref(), config.as_deref(), ended, supervisor);
+                }
+                (Some(after), Some(read)) => {
+                    self.seen.lock().add(child, read);
+                    if let Some(cancelled) = after.add(read) {
+                        supervisor.cancelled_requests(child, cancelled);
+                    }
+                }
+                (Some(_), None) => {}
+            }
+            tokio::select! {
+                _other = supervision.wait_for(|state| part(state).map(|(_, part)| part) != Some(now)) => {}
+                () = sleep(pause) => {}
+            }
+            if after.is_some() {
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    fn begin(&self, child: ChildInfo, part: Part, after: &mut Option<AfterSignal>) {
+        let mut seen = self.seen.lock();
+        *after = match part {
+            Part::Waiting(_) => {
+                seen.begin_wait(child);
+                None
+            }
+            Part::Signalled { at, again } => Some(AfterSignal::new(&seen, child, at.at, again)),
+        };
+    }
+
+    fn wait(
+        &self,
+        child: ChildInfo,
+        read: Option<&Read<'_>>,
+        config: Option<&RunnerConfig>,
+        ended: Moment,
+        supervisor: &Handle,
+    ) {
+        let Some(report) = self.seen.lock().wait(child, read, config, ended.at) else { return };
+        let (open, may_begin) = (report.number(), report.may_begin());
+        // First: each millisecond counts.
+        supervisor.job_requests(child, RequestsRead { ended, open, may_begin });
+        if let Report::FirstOpen(open) = report {
+            info!(
+                { key::PID } = child.pid(),
+                { key::OPEN_REQUESTS } = open,
+                "delaying SIGQUIT until no job request is open"
+            );
         }
     }
 
@@ -109,10 +208,10 @@ impl RequestGap {
         let mut metrics = RunnerMetrics::default();
         let line = |line: &str| {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
-            if [GAUGE, JOBS, BEGUN, FEEDS].contains(&name) || ENDED.contains(&name) {
+            if READ.contains(&name) {
                 metrics.add_line(line);
             }
-            if name > FEEDS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if name > LAST { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         match self.http.lines(server, "/metrics", line).await {
             Ok(status) => (status == StatusCode::OK).then_some(metrics),
@@ -124,10 +223,14 @@ impl RequestGap {
     }
 }
 
-/// The child that is to receive SIGQUIT in a gap.
-fn waiting(supervision: &Supervision) -> Option<ChildInfo> {
-    match supervision.state {
-        State::Stopping { child, phase: Phase::AwaitingGap { .. }, .. } => Some(child),
+/// The child that is to receive SIGQUIT in a gap, or that has received it.
+fn part(supervision: &Supervision) -> Option<(ChildInfo, Part)> {
+    let State::Stopping { child, phase, .. } = &supervision.state else { return None };
+    match phase {
+        Phase::AwaitingGap { until, .. } => Some((*child, Part::Waiting(*until))),
+        Phase::Draining { since, refused: None, repeated } => {
+            Some((*child, Part::Signalled { at: *since, again: *repeated }))
+        }
         _ => None,
     }
 }

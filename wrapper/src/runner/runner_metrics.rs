@@ -69,8 +69,9 @@ pub(super) struct Requests {
     /// Without a valid response. The runner's name for it is status -1.
     pub(super) unanswered: u64,
     pub(super) other: u64,
-    /// Requests that are open now; `None` from an older runner.
+    /// Requests that are open now, and the maximum number; `None` from an older runner.
     pub(super) open: Option<u64>,
+    pub(super) limit: Option<u64>,
     /// Failed health checks; by default the third consecutive one disables the section. A request counts if its status is 403, or if it
     /// cannot be sent, because of its executor or TLS files for example.
     pub(super) health_failures: u64,
@@ -171,6 +172,11 @@ impl RunnerMetrics {
                 }
             }
             "gitlab_runner_job_duration_seconds_count" => self.jobs_ended += sample.count(),
+            "gitlab_runner_request_concurrency_hard_limit" => {
+                if let Some(section) = self.section(sample) {
+                    section.limit = Some(sample.count());
+                }
+            }
             "gitlab_runner_failed_jobs_total" => {
                 self.jobs_failed += sample.count();
                 if sample.label("failure_reason").as_deref() == Some("runner_interrupted") {

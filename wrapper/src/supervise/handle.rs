@@ -3,7 +3,10 @@
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::core::{Answer, ChildInfo, Event, Observation, Refusal, Stop, StopId, Supervision};
+use super::core::{
+    Answer, ChildInfo, Event, Observation, Refusal, RequestsCancelled, RequestsRead, Stop, StopId,
+    Supervision,
+};
 
 /// Where the answer to a request goes.
 pub(super) type Reply<T = Answer> = oneshot::Sender<Result<T, Refusal>>;
@@ -33,6 +36,8 @@ pub struct Handle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) published: watch::Receiver<Supervision>,
     pub(super) observed: watch::Sender<Option<(ChildInfo, Observation)>>,
+    /// Of the job requests: only the latest report counts, and clients never wait for one.
+    pub(super) requests: watch::Sender<Option<Event>>,
 }
 
 /// Why a request has no effect.
@@ -91,10 +96,14 @@ impl Handle {
         self.observed.send_if_modified(|before| std::mem::replace(before, now) != now);
     }
 
-    /// Reports the open job requests of a child: see [`Phase::AwaitingGap`](super::core::Phase). Has no effect while the queue is full: repeat it.
-    pub fn job_requests(&self, child: ChildInfo, open: Option<u32>) {
-        let event = Event::JobRequests(child, open);
-        let _repeated = self.commands.try_send(Command::Event(event, oneshot::channel().0));
+    /// Reports the open job requests of a child: see [`Phase::AwaitingGap`](super::core::Phase).
+    pub fn job_requests(&self, child: ChildInfo, read: RequestsRead) {
+        self.requests.send_replace(Some(Event::JobRequests(child, read)));
+    }
+
+    /// Reports the job requests that SIGQUIT has cancelled.
+    pub fn cancelled_requests(&self, child: ChildInfo, cancelled: RequestsCancelled) {
+        self.requests.send_replace(Some(Event::RequestsCancelled(child, cancelled)));
     }
 
     /// Stops the child, and then ends the supervisor's task.

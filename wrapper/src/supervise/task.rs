@@ -48,6 +48,7 @@ pub struct Task {
     /// For the reports of callbacks.
     sender: mpsc::WeakSender<Command>,
     observed: watch::Receiver<Option<(ChildInfo, Observation)>>,
+    requests: watch::Receiver<Option<Event>>,
     published: watch::Sender<Supervision>,
 }
 
@@ -65,6 +66,7 @@ impl Task {
     pub fn new(policy: Policy, spawner: Spawner, surroundings: impl Surroundings) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(QUEUE_SIZE);
         let (observe, observed) = watch::channel(None);
+        let (report, requests) = watch::channel(None);
         let supervision = Supervision::default();
         let (published, receiver) = watch::channel(supervision.clone());
         let task = Self {
@@ -80,9 +82,10 @@ impl Task {
             commands,
             sender: sender.downgrade(),
             observed,
+            requests,
             published,
         };
-        (task, Handle { commands: sender, published: receiver, observed: observe })
+        (task, Handle { commands: sender, published: receiver, observed: observe, requests: report })
     }
 
     /// Writes the state to this record, for the next wrapper.
@@ -164,7 +167,9 @@ impl Task {
             // The exit comes first: no request and no timer may act on a child that has exited.
             () = or_pending(exited) => Wake::Exited,
             () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
+            // A child that aborts its jobs gets no SIGQUIT.
             Some(event) = observation(&mut self.observed) => Wake::Event(event),
+            Some(event) = requests(&mut self.requests) => Wake::Event(event),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
             () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
@@ -265,6 +270,12 @@ async fn observation(observed: &mut watch::Receiver<Option<(ChildInfo, Observati
     observed.changed().await.ok()?;
     let (child, observation) = (*observed.borrow_and_update())?;
     Some(Event::Observed(child, observation))
+}
+
+/// The next report of job requests; `None` if there will be none.
+async fn requests(reported: &mut watch::Receiver<Option<Event>>) -> Option<Event> {
+    reported.changed().await.ok()?;
+    reported.borrow_and_update().clone()
 }
 
 /// Waits for a future that may not exist: without one, it never returns.

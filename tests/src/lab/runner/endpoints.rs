@@ -25,6 +25,8 @@ pub(super) struct Endpoints {
     pub(super) state: Arc<State>,
     pub(super) version: Version,
     pub(super) metrics: Metrics,
+    /// Nothing follows after the last job.
+    pub(super) exits_at_once: bool,
     pub(super) system_id: String,
     /// Since 1970.
     pub(super) started: std::time::Duration,
@@ -36,6 +38,11 @@ pub(super) async fn serve(listener: tokio::net::TcpListener, endpoints: Arc<Endp
     http::serve(listener, move |request| {
         let endpoints = Arc::clone(&endpoints);
         async move {
+            // It exits now, and only its report to the event log takes time.
+            let exits = endpoints.state.stopping.is_cancelled() && endpoints.state.lock().busy_workers == 0;
+            if exits && endpoints.exits_at_once {
+                std::future::pending::<()>().await;
+            }
             if endpoints.metrics == Metrics::Silent && request.uri().path() == "/metrics" {
                 std::future::pending::<()>().await;
             }

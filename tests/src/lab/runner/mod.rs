@@ -156,6 +156,7 @@ async fn open_endpoints(options: &Options, link: &Link, state: &Arc<State>) -> R
         state: Arc::clone(state),
         version: options.emulate_version,
         metrics: options.metrics,
+        exits_at_once: options.executor_shutdown.is_zero(),
         system_id: link.process().system_id.clone(),
         started: process_started().map_err(|error| failed(&error))?,
         reads: AtomicUsize::default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Gitlab, SLOW};
+use super::Gitlab;
 use crate::simulation::{random::Random, world::Inner};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,6 @@ impl Inner {
         self.trace.count(format!("gitlab {fault:?}"));
         let end = Instant::now() + lasts;
         self.gitlab.fault = Some((fault, end));
-        if fault == Fault::Slow {
-            self.gitlab.slowest = self.gitlab.slowest.max(SLOW);
-        }
         if !self.gitlab.takes_reports() {
             self.gitlab.delay_logs(end);
         }

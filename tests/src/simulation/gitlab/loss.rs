@@ -1,5 +1,7 @@
 //! Requests that a runner cancels, jobs that end early, and jobs that are lost.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{FORCEFUL, Fate, Reply};
@@ -10,8 +12,12 @@ impl Inner {
     /// wrapper has not waited for a gap.
     pub(in crate::simulation) fn cancel_requests(&mut self, host: &str, pid: u32, why: Option<&'static str>) {
         let has_read_once = self.has_read_once(host);
+        if why.is_none() && self.gives_up_early(host) {
+            self.violation(host, "SIGQUIT because the runner's metrics have stopped answering");
+        }
+        let counted = Instant::now() + self.random.millis(0, 10);
         let Some(runner) = self.runner(host, pid) else { return };
-        let (requests, is_measured) = (runner.take_requests(), runner.setup.is_measured());
+        let (requests, is_measured) = (runner.cancel_requests(counted), runner.setup.is_measured());
         if let Some(why) = why {
             self.trace.count(why);
             requests.iter().for_each(|request| self.drop_request(request.number, Fate::Lost(why)));
@@ -82,14 +88,40 @@ impl Inner {
                 }
                 let is_measured = matches!(self.gitlab.settings.runner, Kind::Current | Kind::Routed);
                 let waited = !WITHOUT_WAIT.contains(&cause);
-                if is_measured && waited && self.gitlab.losers.insert(owner.pid) {
-                    self.trace.count(LOSSES);
+                if is_measured && waited {
+                    if self.gitlab.losers.insert(owner.pid, cause).is_none() {
+                        self.trace.count(LOSSES);
+                    }
+                    self.check_clean(&owner.host, owner.pid);
                 }
             }
             _ => self.log(&owner.host, format!("job {id} was assigned to a runner that has ended")),
         }
     }
 }
+
+impl Inner {
+    /// A drain with the outcome `clean` has lost no job.
+    pub(in crate::simulation) fn check_clean(&mut self, host: &str, pid: u32) {
+        let Some(cause) = self.gitlab.losers.get(&pid).filter(|_| self.gitlab.clean.contains(&pid)) else {
+            return;
+        };
+        // `docs/guides/drain-start.md`, "Limits".
+        let turns =
+            self.gitlab.settings.check_interval / u32::try_from(self.gitlab.settings.sections).unwrap_or(1);
+        let is_limit = *cause == LATE || *cause == AFTER_READ && turns <= SHORT_TURNS;
+        match is_limit {
+            true => self.trace.count(format!("limit: clean, with a lost job: {cause}")),
+            false => {
+                let cause = *cause;
+                self.violation(host, format!("a drain is clean, and has lost a job: {cause}"));
+            }
+        }
+    }
+}
+
+/// With a turn of a section so often, SIGQUIT cannot be sent between two.
+const SHORT_TURNS: Duration = Duration::from_millis(400);
 
 /// The wrapper has seen the request, and has not waited for its end.
 pub(in crate::simulation) const PREVENTABLE: &str = "its request was seen, or could be seen";
@@ -104,8 +136,8 @@ pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
 pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
 /// The wrapper reports no open request.
 pub(in crate::simulation) const AFTER_READ: &str = "its request began after the last read";
-/// The wrapper takes the request for one that GitLab holds, and reports no open request.
-pub(in crate::simulation) const SLOW_REPORT: &str = "its request followed a slow first report";
+/// GitLab has assigned it to a request that it has held: worse than the real one.
+pub(in crate::simulation) const LATE: &str = "GitLab assigned it late";
 /// The operator has set it.
 pub(in crate::simulation) const SHORT_LIMIT: &str = "requests were open until a short limit";
 const WITHOUT_WAIT: [&str; 3] = [NO_GAP, DISTURBED, SHORT_LIMIT];

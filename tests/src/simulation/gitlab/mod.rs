@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub(super) use self::{
     api::{Api, system_id_of},
     fault::Fault,
-    loss::{AFTER_READ, DISTURBED, DRAINS, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT, SLOW_REPORT},
+    loss::{AFTER_READ, DISTURBED, DRAINS, LATE, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT},
     receipt::Ended,
 };
 use super::{
@@ -120,10 +120,10 @@ pub(super) struct Gitlab {
     /// Jobs that still arrive.
     to_come: u32,
     fault: Option<(Fault, Instant)>,
-    /// The longest time of a request on its way so far.
-    slowest: Duration,
     /// The runner processes of which a drain has lost a job.
-    losers: BTreeSet<u32>,
+    losers: BTreeMap<u32, &'static str>,
+    /// The runner processes whose drain had the outcome `clean`.
+    pub(super) clean: BTreeSet<u32>,
     /// When GitLab has last listed the jobs of an instance and a section.
     asked: BTreeMap<(String, usize), Instant>,
     /// What the last finished drain of an instance has reported.
@@ -141,17 +141,12 @@ impl Gitlab {
             generation: 1,
             to_come: settings.jobs,
             fault: None,
-            slowest: settings.latency,
-            losers: BTreeSet::new(),
+            losers: BTreeMap::new(),
+            clean: BTreeSet::new(),
             asked: BTreeMap::new(),
             receipts: BTreeMap::new(),
             settings,
         }
-    }
-
-    /// The longest time of the first report of a job and the next request together.
-    pub(super) fn report_and_request(&self) -> Duration {
-        self.settings.report + self.slowest
     }
 
     pub(super) fn next_request(&mut self) -> u64 {

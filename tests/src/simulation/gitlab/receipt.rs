@@ -5,7 +5,7 @@ use std::time::Duration;
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
-use super::{AFTER_READ, Fate, JOB_TIMEOUT, SLOW_REPORT, URL, answers::Answers};
+use super::{AFTER_READ, Fate, JOB_TIMEOUT, URL, answers::Answers};
 use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 
 /// The provider asks for so long: `fleet::receipt::LIMIT`.
@@ -209,9 +209,7 @@ impl Inner {
                 }
                 // drain-start, "The receipt": such a drain ends with the first empty list.
                 Fate::Lost(cause)
-                    if !is_named
-                        && [AFTER_READ, SLOW_REPORT].contains(&cause)
-                        && asked.is_some_and(|asked| asked < since) =>
+                    if !is_named && cause == AFTER_READ && asked.is_some_and(|asked| asked < since) =>
                 {
                     self.trace.count("limit: a job was assigned after the receipt of a clean drain");
                 }

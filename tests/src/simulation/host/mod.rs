@@ -64,10 +64,10 @@ pub(super) enum Happens {
         wrapper: u32,
         callback: Callback,
     },
-    /// The state file was written before a signal, which is sent now.
-    Signals {
+    /// A slow write of the state file has ended. The signal that waits for it is sent now.
+    Written {
         wrapper: u32,
-        signal: Signal,
+        signal: Option<Signal>,
     },
     UpgradePauses {
         wrapper: u32,
@@ -284,7 +284,7 @@ impl Inner {
             Happens::Called { wrapper, callback } => {
                 self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
             }
-            Happens::Signals { wrapper, signal } => self.signals_late(instance, wrapper, signal),
+            Happens::Written { wrapper, signal } => self.written(instance, wrapper, signal),
             Happens::UpgradePauses { wrapper } => self.upgrade_pauses(instance, wrapper),
             Happens::Upgrades { wrapper } => self.upgrades(instance, wrapper),
             Happens::BrokenFileRemoved => self.broken_file_removed(instance),

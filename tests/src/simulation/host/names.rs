@@ -1,6 +1,6 @@
 //! The names of states and events in traces and counts.
 
-use grit_wrapper::supervise::{Event, State, StopOutcome};
+use grit_wrapper::supervise::{Event, RequestsRead, State, StopOutcome};
 
 pub(super) fn state_name(state: &State) -> &'static str {
     match state {
@@ -25,8 +25,9 @@ pub(super) fn event_name(event: &Event) -> &'static str {
         Event::SignalRefused(..) => "signal refused",
         Event::Tick => "tick",
         Event::Observed(..) => "observed",
-        Event::JobRequests(_, Some(0)) => "no open request",
+        Event::JobRequests(_, RequestsRead { open: Some(0), .. }) => "no open request",
         Event::JobRequests(..) => "open requests",
+        Event::RequestsCancelled(..) => "requests cancelled",
         Event::Stop(_) => "stop",
         Event::Cancel(_) => "cancel",
         Event::Reload => "reload",

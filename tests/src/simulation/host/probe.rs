@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use grit_proto::wrapper_v1::Level;
 use grit_wrapper::{
-    supervise::{ChildInfo, Event, Observation, Phase, Policy, State, Supervision},
-    testing::{Gap, Probes, RunnerConfig},
+    supervise::{ChildInfo, Event, Moment, Observation, Phase, Policy, RequestsRead, State, Supervision},
+    testing::{Probes, RunnerConfig},
 };
 use tokio::time::Instant;
 
 use super::super::{
-    gitlab::{AFTER_READ, PREVENTABLE, SHORT_LIMIT, SLOW_REPORT},
+    gitlab::{AFTER_READ, LATE, PREVENTABLE, SHORT_LIMIT},
     runner::{Kind, Mode, Request},
     world::{Happening, Inner},
 };
@@ -22,10 +22,20 @@ const START_INTERVAL: Duration = Duration::from_secs(1);
 const START_PERIOD: Duration = Duration::from_secs(300);
 const INTERVAL: Duration = Duration::from_secs(5);
 const READ_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The longest read of the metrics, but for a slow one.
+const READ: Duration = Duration::from_millis(15);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When all reads have failed for so long, the number of open requests is unknown.
+/// The pauses after SIGQUIT.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// When all reads of a runner whose open requests were never read have failed for so long, they are unknown.
 const UNREADABLE: Duration = Duration::from_secs(5);
+
+/// Of the open requests.
+const GAUGE: &str = "gitlab_runner_request_concurrency{";
 
 /// GitLab does not work on a request for so long.
 const HELD: Duration = Duration::from_secs(5);
@@ -41,21 +51,48 @@ pub(super) struct Eyes {
     reported: Option<(ChildInfo, Observation)>,
     wait: Option<Wait>,
     waits: u64,
+    /// The child whose open requests were read.
+    measured: Option<ChildInfo>,
+    /// The last probe that has read the metrics.
+    last_probe: Option<Instant>,
 }
 
-/// The wait for a gap between job requests.
+/// The part of a graceful stop that the reads are for: `runner::request_gap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Waiting(Moment),
+    Signalled { at: Moment, again: bool },
+}
+
+/// The wait for a gap between job requests, or the time after SIGQUIT.
 #[derive(Debug)]
 struct Wait {
     number: u64,
     child: ChildInfo,
-    gap: Gap,
+    part: Part,
     begin: Instant,
+    pause: Duration,
     /// How many requests had been sent before the values of the last read.
     seen: Option<u64>,
+    /// The same of the last read that was reported, and the moment of its values.
+    reported: Option<(Instant, u64)>,
     /// The moments of the values of the last two reads.
     reads: (Option<Instant>, Option<Instant>),
     /// The end of the last slow read: the wrapper then waits for [`HELD`] again.
     slow: Option<Instant>,
+    /// No read succeeds until then.
+    blind_until: Instant,
+}
+
+fn part(supervision: &Supervision) -> Option<(ChildInfo, Part)> {
+    let State::Stopping { child, phase, .. } = &supervision.state else { return None };
+    match phase {
+        Phase::AwaitingGap { until, .. } => Some((*child, Part::Waiting(*until))),
+        Phase::Draining { since, refused: None, repeated } => {
+            Some((*child, Part::Signalled { at: *since, again: *repeated }))
+        }
+        _ => None,
+    }
 }
 
 impl Eyes {
@@ -100,20 +137,32 @@ impl Inner {
         }
         let probe = eyes.probe;
         let mut begins = None;
-        let awaits = child.filter(|_| wrapper.supervision.awaits_gap());
-        if eyes.wait.as_ref().map(|wait| wait.child) != awaits {
+        let now = part(&wrapper.supervision);
+        if eyes.wait.as_ref().map(|wait| (wait.child, wait.part)) != now {
             eyes.waits += 1;
             let number = eyes.waits;
-            let new = |child| Wait {
-                number,
-                child,
-                gap: Gap::new(&host.setup.config),
-                begin: Instant::now(),
-                seen: None,
-                reads: (None, None),
-                slow: None,
+            let new = |(child, part)| {
+                match part {
+                    Part::Waiting(_) => eyes.probes.begin_wait(child),
+                    Part::Signalled { at, again } => eyes.probes.signalled(child, at.at, again),
+                }
+                Wait {
+                    number,
+                    child,
+                    part,
+                    begin: Instant::now(),
+                    pause: FIRST_PAUSE,
+                    seen: None,
+                    reported: None,
+                    reads: (None, eyes.last_probe),
+                    slow: None,
+                    blind_until: Instant::now(),
+                }
             };
-            eyes.wait = awaits.map(new);
+            eyes.wait = now.map(new);
+            if eyes.wait.is_none() {
+                eyes.probes.end_reads();
+            }
             begins = eyes.wait.as_ref().map(|wait| wait.number);
         }
         self.wrapper_begins(instance, number, must_probe.then_some(probe), begins);
@@ -125,7 +174,14 @@ impl Inner {
             self.later(instance, reads, Happening::Probe { wrapper, probe });
         }
         if let Some(wait) = wait {
-            let reads = self.random.millis(1, 30);
+            let (reads, is_blind) = (self.random.millis(1, 30), self.random.percent(2));
+            let lasts = self.random.millis(1_000, 90_000);
+            if is_blind
+                && let Some(wait) = self.hosts.get_mut(instance).and_then(|host| host.wait(wrapper, wait))
+            {
+                wait.blind_until = Instant::now() + lasts;
+                self.trace.count("the runner's metrics stop answering in a drain");
+            }
             self.later(instance, reads, Happening::ReadRequests { wrapper, wait });
         }
     }
@@ -139,6 +195,10 @@ impl Inner {
         }
         let before = eyes.probes.level();
         let page = host.runner.as_ref().and_then(|runner| runner.page());
+        if page.as_ref().is_some_and(|page| page.contains(GAUGE)) {
+            eyes.measured = wrapper.supervision.state.child();
+            eyes.last_probe = Some(Instant::now());
+        }
         eyes.probes.probe(&wrapper.supervision, &host.setup.config, page.as_deref());
         let level = eyes.probes.level();
         if let Some(next) = eyes.pause(&wrapper.supervision) {
@@ -194,22 +254,29 @@ impl Inner {
 
     /// The moment of the values of a read of the runner's metrics.
     pub(crate) fn wrapper_reads_requests(&mut self, instance: &str, number: u32, wait: u64) {
-        let reads = self.random.millis(0, 15);
+        let reads = self.random.millis(0, 15).min(READ);
         let (is_slow, fails) = (self.random.below(500) == 0, self.random.percent(2));
         let reads = if is_slow { self.random.millis(200, 2_900) } else { reads };
+        let now = Instant::now();
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let page = host.runner.as_ref().and_then(|runner| runner.requests_page()).filter(|_| !fails);
         let requests = self.gitlab.requests_ever;
         let Some(wait_now) = host.wait(number, wait) else { return };
+        let page = page.filter(|_| now >= wait_now.blind_until);
         if page.is_some() {
             wait_now.seen = Some(requests);
-            wait_now.reads = (wait_now.reads.1, Some(Instant::now()));
-            wait_now.slow = if is_slow { Some(Instant::now() + reads) } else { wait_now.slow };
+            wait_now.reads = (wait_now.reads.1, Some(now));
+            wait_now.slow = if is_slow { Some(now + reads) } else { wait_now.slow };
         }
+        let is_before = matches!(wait_now.part, Part::Waiting(_));
         if host.setup.kind == Kind::NoServer {
-            return self.report_requests(instance, number, wait, None, REPORT_INTERVAL);
+            if is_before {
+                let read = RequestsRead { ended: Moment::now(), open: None, may_begin: false };
+                self.report_requests(instance, number, wait, read);
+            }
+            return self.later(instance, REPORT_INTERVAL, Happening::ReadRequests { wrapper: number, wait });
         }
-        self.later(instance, reads, Happening::RequestsRead { wrapper: number, wait, page });
+        self.later(instance, reads, Happening::RequestsRead { wrapper: number, wait, began: now, page });
     }
 
     pub(crate) fn wrapper_has_read_requests(
@@ -217,6 +284,7 @@ impl Inner {
         instance: &str,
         number: u32,
         wait: u64,
+        began: Instant,
         page: Option<&str>,
     ) {
         self.trace.count(if page.is_some() {
@@ -224,30 +292,43 @@ impl Inner {
         } else {
             "read of open requests failed"
         });
-        let Some(wait_now) = self.hosts.get_mut(instance).and_then(|host| host.wait(number, wait)) else {
-            return;
-        };
-        let pause = READ_INTERVAL + self.random.millis(1, 15);
-        match wait_now.gap.add(page) {
-            Some(report) => self.report_requests(instance, number, wait, report, pause),
-            None => self.later(instance, pause, Happening::ReadRequests { wrapper: number, wait }),
+        let random = self.random.millis(1, 15);
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = host.wrapper.as_mut().filter(|it| it.number == number) else { return };
+        let eyes = &mut wrapper.eyes;
+        let Some(wait_now) = eyes.wait.as_mut().filter(|it| it.number == wait) else { return };
+        let child = wait_now.child;
+        match wait_now.part {
+            Part::Waiting(_) => {
+                if let Some(read) = eyes.probes.wait(child, &host.setup.config, page, began) {
+                    self.report_requests(instance, number, wait, read);
+                }
+                self.later(
+                    instance,
+                    READ_INTERVAL + random,
+                    Happening::ReadRequests { wrapper: number, wait },
+                );
+            }
+            Part::Signalled { .. } => {
+                let pause = wait_now.pause;
+                wait_now.pause = (2 * pause).min(LONGEST_PAUSE);
+                let cancelled = page.and_then(|page| eyes.probes.after_signal(child, page, began));
+                if let Some(cancelled) = cancelled {
+                    self.trace.count("reads after SIGQUIT show its effect");
+                    let _answer = self.deliver(instance, Event::RequestsCancelled(child, cancelled));
+                }
+                self.later(instance, pause, Happening::ReadRequests { wrapper: number, wait });
+            }
         }
     }
 
-    fn report_requests(
-        &mut self,
-        instance: &str,
-        number: u32,
-        wait: u64,
-        open: Option<u32>,
-        pause: Duration,
-    ) {
-        let Some(child) = self.hosts.get_mut(instance).and_then(|host| host.wait(number, wait)) else {
+    fn report_requests(&mut self, instance: &str, number: u32, wait: u64, read: RequestsRead) {
+        let Some(wait) = self.hosts.get_mut(instance).and_then(|host| host.wait(number, wait)) else {
             return;
         };
-        let child = child.child;
-        let _answer = self.deliver(instance, Event::JobRequests(child, open));
-        self.later(instance, pause, Happening::ReadRequests { wrapper: number, wait });
+        wait.reported = wait.reads.1.zip(wait.seen);
+        let child = wait.child;
+        let _answer = self.deliver(instance, Event::JobRequests(child, read));
     }
 
     /// Whether the wrapper has waited for requests to the limit that GitLab only holds.
@@ -275,15 +356,30 @@ impl Inner {
         }
     }
 
+    /// The metrics of the runner have stopped answering: that is no gap before the limit.
+    pub(crate) fn gives_up_early(&self, instance: &str) -> bool {
+        let Some(host) = self.hosts.get(instance) else { return false };
+        let Some(wrapper) = &host.wrapper else { return false };
+        let stop = wrapper.supervision.state.stop();
+        stop.is_some_and(|stop| stop.open_requests.is_none())
+            && wrapper.eyes.wait.as_ref().is_some_and(|wait| {
+                wrapper.eyes.measured == Some(wait.child)
+                    && matches!(wait.part, Part::Waiting(_))
+                    && wait.begin.elapsed() < host.policy.request_gap_timeout
+            })
+    }
+
     /// Why the wrapper sends SIGQUIT while this request is open.
     pub(crate) fn why_open(&self, instance: &str, request: Request) -> &'static str {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         let Some(wrapper) = wrapper else { return PREVENTABLE };
         let open = wrapper.supervision.state.stop().and_then(|stop| stop.open_requests);
         let wait = wrapper.eyes.wait.as_ref();
-        let seen = wait.and_then(|wait| wait.seen);
-        // At the limit, the state file is written before SIGQUIT.
-        let has_waited = wait.is_none_or(|wait| wait.begin.elapsed() >= UNREADABLE);
+        let reported = wait.and_then(|wait| wait.reported);
+        let began_after = reported.is_none_or(|(_, seen)| seen < request.number);
+        let slow =
+            wait.and_then(|wait| wait.slow).is_some_and(|slow| slow.elapsed() <= RequestsRead::MAX_AGE);
+        let is_recent = slow || reported.is_none_or(|(at, _)| at.elapsed() <= RequestsRead::MAX_AGE + READ);
         let timeout = self.hosts.get(instance).map(|host| host.policy.request_gap_timeout);
         if timeout < Some(Policy::REQUEST_GAP_TIMEOUT)
             && wait.is_none_or(|wait| timeout <= Some(wait.begin.elapsed()))
@@ -291,17 +387,16 @@ impl Inner {
             return SHORT_LIMIT;
         }
         let is_measured = self.hosts.get(instance).is_some_and(|host| host.setup.is_measured());
+        // The number of a runner that was never read is unknown after some seconds, and of another one at the limit.
+        let blind = wait.filter(|wait| wait.blind_until > wait.begin).map(|wait| wait.begin.elapsed());
+        let is_limit = blind.is_some_and(|blind| Some(blind) >= timeout);
+        let was_blind = is_limit || wait.is_some_and(|wait| wait.seen.is_none()) && blind >= Some(UNREADABLE);
         match open {
-            // So early, it reports an unknown number only for a runner without the metric.
-            None if is_measured && !has_waited => PREVENTABLE,
+            None if is_measured && !was_blind => PREVENTABLE,
             None => "the open requests are unknown",
             Some(1..) => "requests were open until the limit",
-            Some(0) if seen.is_none_or(|seen| seen < request.number) => AFTER_READ,
-            Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => {
-                "GitLab assigned it late"
-            }
-            // `docs/wrapper/draining.md`, "When SIGQUIT is sent".
-            Some(0) if self.gitlab.report_and_request() >= HELD => SLOW_REPORT,
+            Some(0) if began_after && is_recent => AFTER_READ,
+            Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => LATE,
             Some(0) => PREVENTABLE,
         }
     }

@@ -29,7 +29,7 @@ impl Inner {
     }
 
     /// Everything else waits for the write, and so does the signal after it.
-    pub(super) fn writes_slowly(&mut self, instance: &str, signal: Signal) -> bool {
+    pub(super) fn writes_slowly(&mut self, instance: &str, signal: Option<Signal>) -> bool {
         let Some(host) = self.hosts.get_mut(instance) else { return false };
         let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
             return false;
@@ -37,15 +37,19 @@ impl Inner {
         wrapper.busy = Some(Busy::Write);
         let wrapper = wrapper.number;
         let time = self.random.millis(0, 2_000);
-        self.trace.count("slow write before a signal");
-        self.later(instance, time, Happening::Host(Happens::Signals { wrapper, signal }));
+        self.trace.count(if signal.is_some() {
+            "slow write before a signal"
+        } else {
+            "slow write in the wait for a gap"
+        });
+        self.later(instance, time, Happening::Host(Happens::Written { wrapper, signal }));
         true
     }
 
-    pub(super) fn signals_late(&mut self, instance: &str, number: u32, signal: Signal) {
+    pub(super) fn written(&mut self, instance: &str, number: u32, signal: Option<Signal>) {
         if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Write)) {
-            let event = self.signalled(instance, signal);
-            self.wrapper_is_free(instance, Some(event));
+            let event = signal.map(|signal| self.signalled(instance, signal));
+            self.wrapper_is_free(instance, event);
         }
     }
 

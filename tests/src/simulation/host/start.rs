@@ -257,8 +257,11 @@ impl Inner {
             return;
         }
         wrapper.busy = Some(Busy::Upgrade);
-        // `DELIVERY_TIME`, and the last lines of the log.
-        let delay = self.random.millis(10, 60);
+        // `DELIVERY_TIME`, and the last lines of the log, for which it waits up to a second.
+        let delay = match self.random.percent(20) {
+            true => self.random.millis(60, 1_100),
+            false => self.random.millis(10, 60),
+        };
         self.later(instance, delay, Happening::Host(Happens::Upgrades { wrapper: number }));
     }
 

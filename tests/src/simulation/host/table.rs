@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use grit_wrapper::supervise::{
-    Event, Mode, Phase, Policy, Reload, State,
+    Event, Mode, Phase, Policy, Reload, RequestsRead, State,
     process::{Exit, Signal},
 };
 use tokio::time::Instant;
@@ -234,9 +234,13 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         Event::SignalSent(Signal::Drain) => "SIGQUIT sent",
         Event::SignalRefused(Signal::Drain, _) => "SIGQUIT refused",
         Event::Observed(_, observed) if observed.aborts_jobs => "aborts jobs",
-        Event::JobRequests(_, Some(0)) => "no open request",
-        Event::JobRequests(_, Some(_)) => "open requests",
-        Event::JobRequests(_, None) => "requests unknown",
+        // It has waited for the task.
+        Event::JobRequests(_, read) if read.ended.elapsed() > RequestsRead::MAX_AGE => "",
+        Event::JobRequests(_, read) => match read.open {
+            Some(0) => "no open request",
+            Some(_) => "open requests",
+            None => "requests unknown",
+        },
         Event::Stop(stop) if stop.mode == Mode::Forceful => "force",
         // It has waited in the queue.
         Event::Stop(stop) | Event::Leave(stop)
@@ -257,6 +261,7 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         | Event::SignalRefused(..)
         | Event::Observed(..)
         | Event::Forked(_)
+        | Event::RequestsCancelled(..)
         | Event::Saved(_) => "",
     }
 }

@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 
-use grit_wrapper::supervise::{Answer, Context, Effect, Event, Moment, Policy, Refusal, Step, Supervision};
+use grit_wrapper::supervise::{
+    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, StopOutcome, Supervision,
+};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -36,7 +38,7 @@ pub(crate) enum Busy {
     Exec,
     Exit,
     Upgrade,
-    /// A slow write of the state file before a signal.
+    /// A slow write of the state file, before a signal or in the wait for a gap.
     Write,
 }
 
@@ -71,6 +73,12 @@ impl Inner {
         if wrapper.busy.is_some() {
             // A timer does not wait: the task looks at it when it is free.
             if event != Event::Tick {
+                // Of these reports, the task takes the latest only.
+                let is_report =
+                    |event: &Event| matches!(event, Event::JobRequests(..) | Event::RequestsCancelled(..));
+                if is_report(&event) {
+                    wrapper.waiting.retain(|waiting| !is_report(waiting));
+                }
                 wrapper.waiting.push_back(event);
                 self.trace.count("event waits for the wrapper's task");
             }
@@ -167,9 +175,12 @@ impl Inner {
         if !is_gap {
             self.save(instance);
             self.survives(instance)?;
-            if let [Effect::Signal(signal)] = effects[..]
-                && self.writes_slowly(instance, signal)
-            {
+            let signal = match effects[..] {
+                [Effect::Signal(signal)] => Some(Some(signal)),
+                [] if self.awaits_gap(instance) => Some(None),
+                _ => None,
+            };
+            if signal.is_some_and(|signal| self.writes_slowly(instance, signal)) {
                 return Ok((answer, false));
             }
         }
@@ -238,6 +249,7 @@ impl Inner {
         host.is_answered = false;
         wrapper.supervision = next;
         self.requested(instance, &request, answer.is_ok());
+        self.note_outcome(instance, &earlier);
         if public.0 != public.1 {
             self.traces.add_state(&host_name, format!("{} -> {}", public.0, public.1));
         }
@@ -252,6 +264,17 @@ impl Inner {
             }
         }
         (effects, answer)
+    }
+
+    fn note_outcome(&mut self, instance: &str, earlier: &State) {
+        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
+        let outcome = wrapper.supervision.state.stop().and_then(|stop| stop.outcome);
+        if let State::Stopping { child, .. } = earlier
+            && outcome == Some(StopOutcome::Clean)
+        {
+            self.gitlab.clean.insert(child.pid());
+            self.check_clean(instance, child.pid());
+        }
     }
 
     /// As `Recorder::save`: only a change is written, and a failed write is repeated.

@@ -154,6 +154,8 @@ impl Inner {
             false => self.random.millis(100, 20_000),
         };
         let lasts = self.gitlab.settings.job_lasts.unwrap_or(random);
+        // It begins after its first report.
+        let lasts = lasts + self.gitlab.settings.report;
         // The runner sends the first lines 3 s after it has received the job (its `DefaultUpdateInterval`), or at the end of the job.
         let log = Duration::from_secs(3) + self.gitlab.settings.latency;
         self.gitlab.log_begins(job, Instant::now() + log.min(lasts));
@@ -164,6 +166,7 @@ impl Inner {
     pub(in crate::simulation) fn job_reported(&mut self, host: &str, pid: u32, section: usize) {
         let Some(runner) = self.runner(host, pid) else { return };
         runner.sections[section].reporting -= 1;
+        runner.sections[section].begun += 1;
         runner.sections[section].closed = Instant::now();
         self.later(host, STEP, Happening::Worker { pid, section });
     }

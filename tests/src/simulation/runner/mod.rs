@@ -68,6 +68,10 @@ pub(super) struct Section {
     /// What GitLab has sent last as `last_update`.
     last_update: Option<u64>,
     feeds: u64,
+    /// Jobs whose first report has arrived.
+    begun: u64,
+    /// Requests that SIGQUIT has cancelled, and when the runner counts them.
+    cancelled: Option<(Instant, u64)>,
     accepted: u64,
     rejected: u64,
     unanswered: u64,
@@ -95,6 +99,8 @@ impl Runner {
             closed: started,
             last_update: None,
             feeds: 0,
+            begun: 0,
+            cancelled: None,
             accepted: 0,
             rejected: 0,
             unanswered: 0,
@@ -133,6 +139,16 @@ impl Runner {
     /// The runner has lost its open requests: their numbers.
     pub(super) fn take_requests(&mut self) -> Vec<Request> {
         self.sections.iter_mut().flat_map(|section| std::mem::take(&mut section.requests)).collect()
+    }
+
+    /// SIGQUIT cancels its open requests: their numbers. It counts them at this moment.
+    pub(super) fn cancel_requests(&mut self, counted: Instant) -> Vec<Request> {
+        for section in &mut self.sections {
+            if !section.requests.is_empty() {
+                section.cancelled = Some((counted, section.requests.len() as u64));
+            }
+        }
+        self.take_requests()
     }
 
     /// Whether the last request of a section ended between two reads of its metrics, so that only the second one shows none.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use tokio::time::Instant;
+
 use super::{Kind, Mode, Runner, Section};
 
 impl Runner {
@@ -19,6 +21,12 @@ impl Runner {
             "gitlab_runner_configuration_loaded_total 1\n\
              gitlab_runner_version_info{{name=\"gitlab-runner\",revision=\"0000000\",version=\"19.4.0\"}} 1\n"
         );
+        self.state(&mut page);
+        self.router(&mut page);
+        Some(page)
+    }
+
+    fn state(&self, page: &mut String) {
         if self.setup.reports_state() {
             let state = match self.mode {
                 Mode::Finishing => "graceful-shutdown",
@@ -27,8 +35,6 @@ impl Runner {
             };
             let _written = writeln!(page, "gitlab_runner_process_state_info{{state=\"{state}\"}} 1");
         }
-        self.router(&mut page);
-        Some(page)
     }
 
     fn has_server(&self) -> bool {
@@ -45,6 +51,7 @@ impl Runner {
         for (number, section) in self.sections.iter().enumerate() {
             self.requests(&mut page, number, section);
         }
+        self.state(&mut page);
         self.router(&mut page);
         Some(page)
     }
@@ -55,9 +62,15 @@ impl Runner {
                 page,
                 "gitlab_runner_job_router_circuit_breaker_state 0\n\
                  gitlab_runner_job_router_get_job_duration_seconds_count {}\n",
-                self.routed
+                self.routed + self.counted()
             );
         }
+    }
+
+    /// The cancelled requests that it has counted.
+    fn counted(&self) -> u64 {
+        let counted = self.sections.iter().filter_map(|section| section.cancelled);
+        counted.filter(|(at, _)| *at <= Instant::now()).map(|(_, count)| count).sum()
     }
 
     fn section(&self, page: &mut String, number: usize, section: &Section) {
@@ -78,10 +91,14 @@ impl Runner {
     }
 
     fn requests(&self, page: &mut String, number: usize, section: &Section) {
+        // Through the router, no request counts with a status.
+        let counted = section.cancelled.filter(|(at, _)| *at <= Instant::now()).map_or(0, |(_, count)| count);
+        let uncounted = section.cancelled.map_or(0, |(_, count)| count) - counted;
+        let counted = if self.setup.kind == Kind::Routed { 0 } else { counted };
         let statuses = [
             ("201", section.accepted),
             ("403", section.rejected),
-            ("-1", section.unanswered),
+            ("-1", section.unanswered + counted),
             ("500", section.other),
         ];
         // A series exists from its first value on.
@@ -96,7 +113,8 @@ impl Runner {
             return;
         }
         let jobs = self.section_of.values().filter(|of| **of == number).count();
-        let begun = section.jobs_ended + jobs as u64;
+        let jobs = jobs.saturating_sub(section.reporting);
+        let begun = section.begun;
         let _written = write!(
             page,
             "gitlab_runner_jobs{{runner=\"s{number}\"}} {jobs}\n\
@@ -106,8 +124,10 @@ impl Runner {
             let _written = write!(
                 page,
                 "gitlab_runner_request_concurrency{{runner=\"s{number}\"}} {}\n\
+                 gitlab_runner_request_concurrency_hard_limit{{runner=\"s{number}\"}} {}\n\
                  gitlab_runner_worker_feeds_total{{runner=\"s{number}\"}} {}\n",
-                section.requests.len() + section.reporting,
+                (section.requests.len() + section.reporting) as u64 + uncounted,
+                self.setup.request_concurrency,
                 section.feeds
             );
         }

@@ -31,6 +31,8 @@ impl Supervision {
             }
             State::Stopping { child, mut stop, phase } if is_running => {
                 let child = child.not_after(now);
+                // SIGQUIT may have been sent, and nothing was saved of the reads after it.
+                stop.unconfirmed |= matches!(phase, Phase::AwaitingGap { .. });
                 let mut phase = phase.adopted(&child, observed, now, policy);
                 if stop.is_late(now) {
                     // The earlier wrapper has sent SIGTERM if it could not write the state file.

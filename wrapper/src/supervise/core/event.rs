@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::{
     callback::Callback,
     moment::Moment,
-    observation::Observation,
+    observation::{Observation, RequestsCancelled, RequestsRead},
     policy::Policy,
     state::ChildInfo,
     statistics::Counted,
@@ -38,8 +38,10 @@ pub enum Event {
     Tick,
     /// A probe of this child has shown this.
     Observed(ChildInfo, Observation),
-    /// This child has so many open job requests; 0 only if SIGQUIT cancels none to which GitLab could assign a job. `None`: it does not report them.
-    JobRequests(ChildInfo, Option<u32>),
+    /// A read of this child's metrics has shown its job requests.
+    JobRequests(ChildInfo, RequestsRead),
+    /// Reads after SIGQUIT have shown the job requests that this child has cancelled.
+    RequestsCancelled(ChildInfo, RequestsCancelled),
     /// A request to stop the child.
     Stop(Stop),
     /// A request to cancel a stop whose signal was not sent yet: the stop with this id, or any stop.

@@ -38,7 +38,7 @@ pub use self::{
     end::End,
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
-    observation::Observation,
+    observation::{Observation, RequestsCancelled, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
     state::{
         ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::moment::Moment;
+
 /// What the last probe of the present child showed. It may be some seconds old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
@@ -11,4 +13,29 @@ pub struct Observation {
     pub aborts_jobs: bool,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
+}
+
+/// What a read of the child's metrics has shown of its job requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestsRead {
+    /// When the read ended.
+    pub ended: Moment,
+    /// The open requests; 0 only if SIGQUIT cancels none to which GitLab could assign a job. `None`: the child does not report them.
+    pub open: Option<u32>,
+    /// The child may send a request at any time after the read: one of its jobs may end.
+    pub may_begin: bool,
+}
+
+impl RequestsRead {
+    /// SIGQUIT is not sent for an older read: the child may have sent a request since.
+    pub const MAX_AGE: Duration = Duration::from_millis(100);
+}
+
+/// What the reads after SIGQUIT have shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestsCancelled {
+    /// The job requests that SIGQUIT has cancelled, without those to which GitLab could not assign a job.
+    pub number: u32,
+    /// The child has counted all of them.
+    pub is_final: bool,
 }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
-    observation::Observation,
+    observation::{Observation, RequestsRead},
     policy::{MAX_RESTART_DELAY, Policy},
     random_event::{RandomEvent, policies},
     simulated_child::Child,
@@ -106,7 +106,10 @@ impl Simulation {
             }
             RandomEvent::JobRequests(open) => {
                 if let Some(child) = self.supervision.state.child() {
-                    self.ignore(&Event::JobRequests(child, open));
+                    self.ignore(&Event::JobRequests(
+                        child,
+                        RequestsRead { ended: self.now, open, may_begin: false },
+                    ));
                 }
             }
             RandomEvent::Wait(tenths) => self.pass(SECOND * u32::from(tenths) / 10),

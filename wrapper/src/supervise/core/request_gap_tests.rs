@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     event::{Answer, Effect, Event, Refusal},
     moment::Moment,
+    observation::{RequestsCancelled, RequestsRead},
     policy::Policy,
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, Stop, StopOutcome},
@@ -13,6 +14,11 @@ use super::{
 use crate::supervise::process::{Exit, Signal};
 
 const QUIT: Effect = Effect::Signal(Signal::Drain);
+
+/// A read of the open requests that has ended now.
+fn read(of: ChildInfo, ended: Moment, open: Option<u32>) -> Event {
+    Event::JobRequests(of, RequestsRead { ended, open, may_begin: false })
+}
 
 /// A drain that waits for a gap since now.
 fn waiting(now: Moment, stop: Stop) -> Supervision {
@@ -29,12 +35,12 @@ fn waiting(now: Moment, stop: Stop) -> Supervision {
 #[test]
 fn sigquit_waits_until_no_request_is_open() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let requests = |open| Event::JobRequests(child(now), open);
+    let requests = |open| read(child(now), now, open);
     for (open, recorded) in [(Some(0), Some(0)), (None, None)] {
         let step = waiting(now, graceful()).with(requests(Some(2)), now, &policy);
         assert_eq!(step.effects, []);
         assert_eq!(step.next.due(), Some((now + Policy::REQUEST_GAP_TIMEOUT).at));
-        let other = Event::JobRequests(ChildInfo { started: now, ..child(now) }, Some(0));
+        let other = read(ChildInfo { started: now, ..child(now) }, now, Some(0));
         let step = step.next.with(other, now, &policy);
         assert_eq!(step.effects, [], "of another child");
         let step = step.next.with(requests(open), now, &policy);
@@ -43,10 +49,29 @@ fn sigquit_waits_until_no_request_is_open() {
     }
 }
 
+/// The task was busy, for example with a slow write of the state file. Meanwhile, the runner has requested jobs.
+#[test]
+fn sigquit_is_not_sent_for_an_old_read() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    for open in [Some(0), None] {
+        let report = read(child(now), now, open);
+        let late = now + RequestsRead::MAX_AGE + Duration::from_millis(1);
+        let step = waiting(now, graceful()).with(report.clone(), late, &policy);
+        assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true), "{open:?}");
+        let step = step.next.with(report, now + RequestsRead::MAX_AGE, &policy);
+        assert_eq!(step.effects, [QUIT], "{open:?}");
+    }
+    // It is no reason for a signal, but the last known number at the timeout.
+    let late = now + SECOND;
+    let step = waiting(now, graceful()).with(read(child(now), now, Some(2)), late, &policy);
+    let step = step.next.with(Event::Tick, now + Policy::REQUEST_GAP_TIMEOUT, &policy);
+    assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
+}
+
 #[test]
 fn open_requests_at_the_timeout_are_in_the_outcome() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let open = waiting(now, graceful()).with(Event::JobRequests(child(now), Some(2)), now, &policy).next;
+    let open = waiting(now, graceful()).with(read(child(now), now, Some(2)), now, &policy).next;
     let timeout = now + Policy::REQUEST_GAP_TIMEOUT;
     let step = open.with(Event::Tick, timeout, &policy);
     assert_eq!(step.effects, [QUIT]);
@@ -59,11 +84,11 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!(of, child(now));
     assert_eq!(again.next.clone().with(Event::Cancel(None), timeout, &policy).answer, Err(Refusal::TooLate));
     let adopted_gap = again.next.clone();
-    let again = again.next.with(Event::JobRequests(of, Some(0)), timeout, &policy);
+    let again = again.next.with(read(of, timeout, Some(0)), timeout, &policy);
     assert_eq!(again.effects, [QUIT]);
     assert_eq!(again.next.state.stop().unwrap().open_requests, Some(2), "at the first SIGQUIT");
     // The first SIGQUIT was perhaps never sent.
-    let more = adopted_gap.with(Event::JobRequests(of, Some(3)), timeout, &policy).next;
+    let more = adopted_gap.with(read(of, timeout, Some(3)), timeout, &policy).next;
     let more = more.with(Event::Tick, timeout + policy.handler_wait + policy.request_gap_timeout, &policy);
     assert_eq!((more.effects, more.next.state.stop().unwrap().open_requests), (vec![QUIT], Some(3)));
     let ended = step.next.with(exited(Exit::Code(0)), timeout, &policy).next;
@@ -114,8 +139,8 @@ fn no_gap_is_awaited_with_a_timeout_of_0() {
 #[test]
 fn refused_sigquit_waits_for_another_gap() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let requests = |open| Event::JobRequests(child(now), Some(open));
-    let step = waiting(now, graceful()).with(requests(0), now, &policy);
+    let requests = |open, at| read(child(now), at, Some(open));
+    let step = waiting(now, graceful()).with(requests(0, now), now, &policy);
     assert_eq!(step.effects, [QUIT]);
     let refused = step.next.with(Event::SignalRefused(Signal::Drain, "EPERM".into()), now, &policy).next;
     assert_eq!(refused.state.stop().unwrap().open_requests, None, "the runner has not received it");
@@ -124,8 +149,80 @@ fn refused_sigquit_waits_for_another_gap() {
     assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));
     let cancelled = step.next.clone().with(Event::Cancel(None), retry, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done), "it was not sent");
-    let open = step.next.with(requests(1), retry, &policy).next;
+    let open = step.next.with(requests(1, retry), retry, &policy).next;
     let step = open.with(Event::Tick, retry + Policy::REQUEST_GAP_TIMEOUT, &policy);
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(1), "not that of the refused SIGQUIT");
+}
+
+/// What the child counts after SIGQUIT, and then the outcome.
+fn outcome(quit: Supervision, now: Moment, cancelled: &[(u32, bool)]) -> (Option<StopOutcome>, Option<u32>) {
+    let policy = Policy::default();
+    let of = quit.state.child().unwrap();
+    let add = |supervision: Supervision, (number, is_final): &(u32, bool)| {
+        let cancelled = RequestsCancelled { number: *number, is_final: *is_final };
+        supervision.with(Event::RequestsCancelled(of, cancelled), now, &policy).next
+    };
+    let ended = cancelled.iter().fold(quit, add).with(exited(Exit::Code(0)), now, &policy).next;
+    let stop = ended.state.stop().unwrap();
+    (stop.outcome, stop.open_requests)
+}
+
+#[test]
+fn requests_counted_after_sigquit_decide_the_outcome() {
+    use StopOutcome::{Clean, OpenRequests, Unknown};
+    let (now, policy) = (Moment::now(), Policy::default());
+    let quit = |open, may_begin| {
+        let read = RequestsRead { ended: now, open, may_begin };
+        let step = waiting(now, graceful()).with(Event::JobRequests(child(now), read), now, &policy);
+        assert_eq!(step.effects, [QUIT]);
+        step.next
+    };
+    let limit = |open| {
+        let open: Vec<_> = open;
+        let add =
+            |waits: Supervision, open: u32| waits.with(read(child(now), now, Some(open)), now, &policy).next;
+        let waits = open.into_iter().fold(waiting(now, graceful()), add);
+        let step = waits.with(Event::Tick, now + Policy::REQUEST_GAP_TIMEOUT, &policy);
+        assert_eq!(step.effects, [QUIT]);
+        step.next
+    };
+    for (name, quit, cancelled, expected, number) in [
+        ("idle", quit(Some(0), false), &[][..], Clean, Some(0)),
+        ("idle, a request in between", quit(Some(0), false), &[(1, false)], OpenRequests, Some(1)),
+        ("a job runs", quit(Some(0), true), &[], Unknown, Some(0)),
+        ("a job runs, not counted yet", quit(Some(0), true), &[(0, false)], Unknown, Some(0)),
+        ("a job runs, counted", quit(Some(0), true), &[(0, false), (0, true)], Clean, Some(0)),
+        ("a job ended", quit(Some(0), true), &[(1, false), (1, true)], OpenRequests, Some(1)),
+        ("not reported", quit(None, false), &[], Clean, None),
+        ("not reported, counted", quit(None, false), &[(0, true)], Clean, Some(0)),
+        ("unreadable", limit(vec![]), &[], Unknown, None),
+        ("unreadable, then counted", limit(vec![]), &[(0, true)], Clean, Some(0)),
+        ("open", limit(vec![2]), &[], OpenRequests, Some(2)),
+        ("open, none of them was cancelled", limit(vec![2]), &[(0, true)], Clean, Some(0)),
+        ("open, one was cancelled", limit(vec![2]), &[(1, true)], OpenRequests, Some(1)),
+    ] {
+        assert_eq!(outcome(quit, now, cancelled), (Some(expected), number), "{name}");
+    }
+}
+
+/// SIGQUIT may have been sent just before the wrapper was killed, and a read of the next wrapper cannot show the requests that it cancelled.
+#[test]
+fn drain_is_not_clean_after_a_kill_near_sigquit() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let again = |saved: Supervision| {
+        let later = now + policy.handler_wait;
+        let adopted = saved.adopted(true, now, &policy).with(Event::Tick, later, &policy).next;
+        let of = adopted.state.child().unwrap();
+        let step = adopted.with(read(of, later, Some(0)), later, &policy);
+        assert_eq!(step.effects, [QUIT]);
+        outcome(step.next, later, &[(0, false)])
+    };
+    assert_eq!(again(waiting(now, graceful())), (Some(StopOutcome::Unknown), Some(0)));
+    // The state file has what was read.
+    let quit = waiting(now, graceful()).with(read(child(now), now, Some(0)), now, &policy).next;
+    assert_eq!(again(quit.clone()), (Some(StopOutcome::Clean), Some(0)));
+    let cancelled = RequestsCancelled { number: 1, is_final: true };
+    let quit = quit.with(Event::RequestsCancelled(child(now), cancelled), now, &policy).next;
+    assert_eq!(again(quit), (Some(StopOutcome::OpenRequests), Some(1)));
 }

@@ -32,6 +32,8 @@ pub struct Stop {
     /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown. If a previous wrapper may have sent it before, the
     /// higher number.
     pub open_requests: Option<u32>,
+    /// The child reports its open requests, but whether some were open at SIGQUIT is not certain. A read after SIGQUIT can show it.
+    pub unconfirmed: bool,
     /// `None` while the stop is in progress.
     pub outcome: Option<StopOutcome>,
 }
@@ -120,6 +122,7 @@ impl Stop {
             finished_callbacks: Vec::new(),
             aborts_jobs: false,
             open_requests: None,
+            unconfirmed: false,
             outcome: None,
         }
     }
@@ -161,7 +164,8 @@ pub enum StopOutcome {
     Killed,
     /// The child exited with another code, or by a signal that the wrapper did not send.
     Failed,
-    /// The child exited, and its exit status is unknown.
+    /// The child exited, and its exit status is unknown; or after a graceful stop with exit code 0, whether job requests were open at SIGQUIT is not
+    /// certain, although the child reports them.
     Unknown,
     /// No child was running.
     NoRunner,
@@ -202,6 +206,7 @@ impl StopOutcome {
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if stop.aborts_jobs => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
+            (End::Exited { .. }, Mode::Graceful) if stop.unconfirmed => Self::Unknown,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
         }
     }

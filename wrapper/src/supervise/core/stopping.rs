@@ -5,6 +5,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Refusal},
     moment::Moment,
+    observation::{RequestsCancelled, RequestsRead},
     state::{ChildInfo, Phase, Refused, State, Supervision},
     statistics::{Counted, EndedStop},
     stop::{Mode, Stop, StopId, StopOutcome},
@@ -134,7 +135,8 @@ impl Supervision {
                 return self.await_gap(child, stop, repeated.then_some(since), cx);
             }
             Phase::AwaitingGap { until, open, quit_sent_at } if now >= until => {
-                return self.quit(child, stop, open, quit_sent_at, cx);
+                // No read has shown a number of this runner, which reports them.
+                return self.quit(child, stop, open, open.is_none(), quit_sent_at, cx);
             }
             Phase::Spacing { until } if now >= until => return self.terminate(child, stop, cx),
             Phase::Terminating { until, .. } if now >= until => {
@@ -168,23 +170,23 @@ impl Supervision {
     ) {
         let timeout = cx.policy.request_gap_timeout;
         if timeout.is_zero() {
-            return self.quit(child, stop, None, quit_sent_at, cx);
+            return self.quit(child, stop, None, false, quit_sent_at, cx);
         }
         let phase = Phase::AwaitingGap { until: cx.now + timeout, open: None, quit_sent_at };
         self.state = State::Stopping { child, stop, phase };
     }
 
     /// A number of open job requests was read, or cannot be read.
-    pub(super) fn job_requests(&mut self, of: ChildInfo, number: Option<u32>, cx: &mut Context<'_>) {
+    pub(super) fn job_requests(&mut self, of: ChildInfo, read: RequestsRead, cx: &mut Context<'_>) {
         match &mut self.state {
             State::Stopping { child, stop, phase: Phase::AwaitingGap { open, quit_sent_at, .. } }
                 if *child == of =>
             {
-                if number > Some(0) {
-                    *open = number;
-                } else {
+                if read.open > Some(0) {
+                    *open = read.open;
+                } else if cx.now.since(read.ended) <= RequestsRead::MAX_AGE {
                     let (child, stop, quit_sent_at) = (*child, stop.clone(), *quit_sent_at);
-                    self.quit(child, stop, number, quit_sent_at, cx);
+                    self.quit(child, stop, read.open, read.may_begin, quit_sent_at, cx);
                 }
             }
             // It was read for a wait that is over.
@@ -192,17 +194,41 @@ impl Supervision {
         }
     }
 
+    /// What the child has counted after SIGQUIT is true, whatever was read before it.
+    pub(super) fn requests_cancelled(&mut self, of: ChildInfo, cancelled: RequestsCancelled) {
+        match &mut self.state {
+            State::Stopping { child, stop, phase: Phase::Draining { repeated, refused: None, .. } }
+                if *child == of =>
+            {
+                let RequestsCancelled { number, is_final } = cancelled;
+                if *repeated {
+                    stop.open_requests =
+                        stop.open_requests.max(Some(number).filter(|_| is_final || number > 0));
+                } else if is_final || number > 0 {
+                    stop.open_requests = Some(number);
+                }
+                stop.unconfirmed &= !is_final;
+            }
+            // It was read for a stop that is over.
+            _ => {}
+        }
+    }
+
     /// A child that aborts its jobs would exit immediately, without its cleanup: it gets no SIGQUIT. `open`: the job requests that are open now.
-    /// `earlier`: when a previous wrapper may have sent SIGQUIT.
+    /// `unconfirmed`: others may be open. `earlier`: when a previous wrapper may have sent SIGQUIT.
     fn quit(
         &mut self,
         child: ChildInfo,
         mut stop: Stop,
         open: Option<u32>,
+        unconfirmed: bool,
         earlier: Option<Moment>,
         cx: &mut Context<'_>,
     ) {
         stop.open_requests = open.max(stop.open_requests.filter(|_| earlier.is_some()));
+        if earlier.is_none() {
+            stop.unconfirmed = unconfirmed;
+        }
         if !stop.aborts_jobs {
             cx.add(Effect::Signal(Signal::Drain));
         }

@@ -12,7 +12,7 @@ use super::{
     end::End,
     event::{Answer, Context, Effect, Event},
     moment::Moment,
-    observation::Observation,
+    observation::{Observation, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
     state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
     statistics::Counted,
@@ -134,6 +134,7 @@ pub(super) fn states(now: Moment) -> Vec<(&'static str, State)> {
 fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
     let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
     let child = child(now);
+    let requests = |open| Event::JobRequests(child, RequestsRead { ended: now, open, may_begin: false });
     vec![
         ("boot", Event::Boot, false),
         ("start", Event::Start, false),
@@ -150,9 +151,9 @@ fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
             Event::Observed(child, Observation { aborts_jobs: true, ..Observation::default() }),
             false,
         ),
-        ("open requests", Event::JobRequests(child, Some(1)), true),
-        ("no open request", Event::JobRequests(child, Some(0)), true),
-        ("requests unknown", Event::JobRequests(child, None), true),
+        ("open requests", requests(Some(1)), true),
+        ("no open request", requests(Some(0)), true),
+        ("requests unknown", requests(None), true),
         ("stop", Event::Stop(graceful()), false),
         ("stop, handler", Event::Stop(graceful()), true),
         ("stop, callback", Event::Stop(with_callback), false),

@@ -76,7 +76,8 @@ impl Supervision {
             Event::SignalRefused(signal, error) => self.signal_refused(signal, error, cx),
             Event::Tick => self.tick(cx),
             Event::Observed(child, observed) => self.observed(child, observed),
-            Event::JobRequests(child, open) => self.job_requests(child, open, cx),
+            Event::JobRequests(child, read) => self.job_requests(child, read, cx),
+            Event::RequestsCancelled(child, cancelled) => self.requests_cancelled(child, cancelled),
             Event::Stop(stop) => answer = self.request_stop(stop, cx),
             Event::Leave(stop) => answer = self.leave(stop, cx),
             Event::Cancel(id) => answer = self.cancel(id.as_ref(), cx),
@@ -258,6 +259,7 @@ impl Supervision {
                 if let Phase::Draining { repeated: false, refused: Some(_), .. } = phase {
                     // This was the number at a SIGQUIT that the runner has not received.
                     stop.open_requests = None;
+                    stop.unconfirmed = false;
                 }
             }
             // No state waits for it any more.

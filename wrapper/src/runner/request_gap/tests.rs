@@ -1,0 +1,323 @@
+//! What reads in a row show, on a timetable in milliseconds.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    decision::{AfterSignal, Gap, Report},
+    read::Read,
+    sections::{Reading, Sections},
+    turns::Turns,
+};
+use crate::{
+    runner::{
+        runner_config::{RunnerConfig, Section},
+        runner_metrics::{JobRouter, Requests, RunnerMetrics},
+    },
+    supervise::{ChildInfo, RequestsCancelled},
+};
+
+const CHILD: u32 = 7;
+
+fn metrics(sections: &[Requests]) -> RunnerMetrics {
+    let named = sections.iter().enumerate().map(|(number, requests)| (number.to_string(), *requests));
+    RunnerMetrics { sections: named.collect(), ..RunnerMetrics::default() }
+}
+
+fn requests(open: u64, accepted: u64) -> Requests {
+    Requests { open: Some(open), accepted, ..Requests::default() }
+}
+
+/// A read that has taken no time.
+fn at(begin: Instant, millis: u64, metrics: &RunnerMetrics) -> Read<'_> {
+    let now = begin + Duration::from_millis(millis);
+    Read { metrics, began: now, ended: now }
+}
+
+/// The readings of these values: (milliseconds, open and ended requests of each section).
+fn readings(reads: &[(u64, &[(u64, u64)])]) -> Vec<Reading> {
+    let (mut sections, begin) = (Sections::default(), Instant::now());
+    let mut add = |(millis, values): &(u64, &[(u64, u64)])| {
+        let metrics =
+            metrics(&values.iter().map(|(open, ended)| requests(*open, *ended)).collect::<Vec<_>>());
+        let read = at(begin, *millis, &metrics);
+        sections.add(&read);
+        sections.reading(&read)
+    };
+    reads.iter().map(&mut add).collect()
+}
+
+#[test]
+fn no_open_request_counts_in_the_second_read() {
+    use Reading::{NotReported, Open, Unconfirmed};
+    assert_eq!(readings(&[(0, &[(0, 3)]), (20, &[(0, 3)])]), [Unconfirmed, Open(0)]);
+    assert_eq!(
+        readings(&[(0, &[(1, 3)]), (20, &[(0, 4)]), (40, &[(0, 4)])]),
+        [Open(1), Unconfirmed, Open(0)]
+    );
+    // A request has begun and ended in between.
+    assert_eq!(
+        readings(&[(0, &[(0, 3)]), (20, &[(0, 4)]), (40, &[(0, 4)])]),
+        [Unconfirmed, Unconfirmed, Open(0)]
+    );
+    // Each section has its own.
+    assert_eq!(
+        readings(&[(0, &[(0, 3), (2, 0)]), (20, &[(0, 3), (0, 2)]), (40, &[(0, 3), (0, 2)])]),
+        [Open(2), Unconfirmed, Open(0)]
+    );
+    assert_eq!(readings(&[(0, &[])]), [NotReported]);
+}
+
+#[test]
+fn held_request_gets_no_job() {
+    use Reading::Open;
+    let one: &[(u64, u64)] = &[(2, 3)];
+    // Also if nothing was read in between: a request that ends raises a counter.
+    assert_eq!(readings(&[(0, one), (4_900, one), (5_000, one)]), [Open(2), Open(2), Open(0)]);
+    assert_eq!(readings(&[(0, one), (5_000, one)]), [Open(2), Open(0)]);
+    // One of them has ended and another one was opened.
+    let replaced: &[(u64, u64)] = &[(2, 4)];
+    let found = readings(&[(0, one), (4_000, replaced), (8_900, replaced), (9_000, replaced)]);
+    assert_eq!(found, [Open(2), Open(2), Open(2), Open(0)]);
+    // That of another section is new.
+    let (first, both): (&[_], &[_]) = (&[(1, 3), (0, 0)], &[(1, 3), (1, 0)]);
+    let found = readings(&[(0, first), (5_000, first), (6_000, both), (10_900, both), (11_000, both)]);
+    assert_eq!(found, [Open(1), Open(0), Open(1), Open(1), Open(0)]);
+}
+
+/// The values of a slow read may be as old as its beginning, and those of the first read as young as its end.
+#[test]
+fn duration_of_a_read_does_not_count_for_the_age() {
+    let (mut sections, begin) = (Sections::default(), Instant::now());
+    let held = metrics(&[requests(1, 3)]);
+    let mut reading = |began, ended| {
+        let [began, ended] = [began, ended].map(|millis| begin + Duration::from_millis(millis));
+        let read = Read { metrics: &held, began, ended };
+        sections.add(&read);
+        sections.reading(&read)
+    };
+    assert_eq!(reading(0, 2_000), Reading::Open(1));
+    assert_eq!(reading(6_900, 9_000), Reading::Open(1));
+    assert_eq!(reading(7_000, 7_000), Reading::Open(0));
+}
+
+/// The gauge does not change: the first report of the job, which takes 4 s, belongs to the request before. The same holds if the executor had no
+/// machine.
+#[test]
+fn request_after_an_ended_one_is_not_held() {
+    let of = |change: fn(&mut Requests)| {
+        let (mut sections, begin) = (Sections::default(), Instant::now());
+        let mut held = (0..=9_500).step_by(100).filter(|millis| {
+            let mut now = requests(1, 8);
+            if *millis >= 4_000 {
+                change(&mut now);
+            }
+            let metrics = metrics(&[now]);
+            let read = at(begin, *millis, &metrics);
+            sections.add(&read);
+            sections.reading(&read) == Reading::Open(0)
+        });
+        held.next()
+    };
+    assert_eq!(of(|requests| requests.jobs_begun += 1), Some(9_000));
+    assert_eq!(of(|requests| requests.without_machine += 1), Some(9_000));
+    assert_eq!(of(|requests| requests.executor_failures += 1), Some(9_000));
+    assert_eq!(of(|requests| requests.unanswered += 1), Some(9_000));
+}
+
+#[test]
+fn ended_job_router_requests_are_counted() {
+    let (mut sections, begin) = (Sections::default(), Instant::now());
+    let mut read = |requests_ended, millis| {
+        let router = Some(JobRouter { requests: requests_ended, ..JobRouter::default() });
+        let metrics = RunnerMetrics { router, ..metrics(&[requests(0, 0)]) };
+        let read = at(begin, millis, &metrics);
+        sections.add(&read);
+        sections.reading(&read)
+    };
+    assert_eq!(
+        (read(1, 0), read(2, 20), read(2, 40)),
+        (Reading::Unconfirmed, Reading::Unconfirmed, Reading::Open(0))
+    );
+}
+
+fn config(sections: usize, check_interval: u64) -> RunnerConfig {
+    RunnerConfig {
+        concurrent: Some(4),
+        check_interval: Duration::from_millis(check_interval),
+        sections: vec![Section::default(); sections],
+        ..RunnerConfig::default()
+    }
+}
+
+#[test]
+fn sigquit_is_not_sent_just_before_a_turn() {
+    let begin = Instant::now();
+    let close = |interval, reads: &[(u64, Option<u64>)]| {
+        let mut turns = Turns::default();
+        let read = |(millis, feeds): &(u64, Option<u64>)| {
+            let metrics = RunnerMetrics { feeds: *feeds, ..RunnerMetrics::default() };
+            let read = at(begin, *millis, &metrics);
+            turns.add(&read);
+            turns.is_close(Some(&config(1, interval)), read.ended)
+        };
+        reads.iter().map(read).collect::<Vec<_>>()
+    };
+    let seen = |millis, feeds| (millis, Some(feeds));
+    // The turn is seen at 500 ms.
+    let one = [
+        seen(0, 7),
+        seen(480, 7),
+        seen(500, 8),
+        seen(3_300, 8),
+        seen(3_360, 8),
+        seen(3_510, 9),
+        seen(3_700, 9),
+    ];
+    assert_eq!(close(3_000, &one), [true, true, false, false, true, false, false]);
+    // It does not come, because all workers have jobs or the section is disabled.
+    assert_eq!(close(3_000, &[seen(0, 7), seen(3_000, 7), seen(3_200, 7)]), [true, true, false]);
+    let overdue = [seen(400, 7), seen(500, 8), seen(3_500, 8), seen(3_700, 8), seen(6_500, 8)];
+    assert_eq!(close(3_000, &overdue), [true, false, true, false, true]);
+    assert_eq!(close(60_000, &[seen(0, 7), seen(5_999, 7), seen(6_000, 7)]), [true, true, false]);
+    // A probe has read the count before the wait.
+    assert_eq!(close(10_000, &[seen(0, 7), seen(6_100, 7)]), [true, false]);
+    // Between two probes, its moment is not known.
+    assert_eq!(close(3_000, &[seen(0, 7), seen(5_000, 8), seen(5_500, 8)]), [true, true, true]);
+    assert_eq!(close(300, &[seen(0, 7)]), [false], "the interval is short");
+    assert_eq!(close(3_000, &[(0, None)]), [false], "an older runner");
+}
+
+/// The reports of one wait: (beginning and end of each read, its values).
+fn reports(config: &RunnerConfig, reads: &[(u64, u64, Option<RunnerMetrics>)]) -> Vec<Option<Report>> {
+    let (mut gap, begin, child) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
+    gap.begin_wait(child);
+    let mut add = |(began, ended, metrics): &(u64, u64, Option<RunnerMetrics>)| {
+        let [began, ended] = [began, ended].map(|millis| begin + Duration::from_millis(*millis));
+        let read = metrics.as_ref().map(|metrics| Read { metrics, began, ended });
+        gap.wait(child, read.as_ref(), Some(config), ended)
+    };
+    reads.iter().map(&mut add).collect()
+}
+
+const GAP: Option<Report> = Some(Report::NoneOpen { may_begin: false });
+
+#[test]
+fn full_section_or_runner_begins_no_request_in_a_turn() {
+    let with = |limit, jobs| RunnerMetrics {
+        feeds: Some(3),
+        jobs: Some(jobs),
+        ..metrics(&[Requests { limit, ..requests(1, 3) }])
+    };
+    for (limit, jobs, expected) in [
+        (Some(1), 0, GAP),
+        (Some(2), 0, None),
+        (None, 0, None),
+        (Some(2), 3, Some(Report::NoneOpen { may_begin: true })),
+    ] {
+        let reads = [0, 6_000].map(|millis| (millis, millis, Some(with(limit, jobs))));
+        let found = reports(&config(1, 60_000), &reads);
+        let found = found.last().copied().flatten();
+        // The turn: 6 s after the first read.
+        let expected = expected.or(GAP);
+        assert_eq!(found, expected, "{limit:?} {jobs}");
+        let reads = [0, 5_500].map(|millis| (millis, millis, Some(with(limit, jobs))));
+        let early = reports(&config(1, 60_000), &reads).last().copied().flatten();
+        assert_eq!(early.is_some(), limit == Some(1) || jobs == 3, "{limit:?} {jobs}");
+    }
+}
+
+#[test]
+fn slow_read_is_no_gap() {
+    let none = || Some(metrics(&[requests(0, 3)]));
+    let reads = [(0, 2, none()), (20, 22, none()), (40, 300, none()), (320, 322, none())];
+    assert_eq!(reports(&config(1, 100), &reads), [None, GAP, None, GAP]);
+    // All reads of a runner with many sections.
+    let reads = [(0, 300, none()), (320, 700, none())];
+    assert_eq!(reports(&config(1, 100), &reads), [None, GAP]);
+}
+
+/// Any user of the host can use up the client ports of the address, or the descriptors of the server.
+#[test]
+fn unreadable_metrics_are_no_gap() {
+    let open = || Some(metrics(&[requests(1, 3)]));
+    let unread = [(0, 0, None), (4_900, 4_900, None), (5_000, 5_000, None)];
+    assert_eq!(reports(&config(1, 100), &unread), [None, None, Some(Report::NotReported)]);
+    let read = [(0, 0, open()), (20, 20, None), (5_100, 5_100, None), (59_000, 59_000, None)];
+    assert_eq!(reports(&config(1, 100), &read), [Some(Report::FirstOpen(1)), None, None, None]);
+    let old = [(0, 0, Some(metrics(&[Requests::default()])))];
+    assert_eq!(reports(&config(1, 100), &old), [Some(Report::NotReported)]);
+}
+
+/// What the reads after SIGQUIT show. SIGQUIT is sent 10 ms after the last read before it, and the next read follows at once.
+fn after(
+    before: &[(u64, RunnerMetrics)],
+    again: bool,
+    reads: &[(u64, RunnerMetrics)],
+) -> Vec<Option<(u32, bool)>> {
+    let (mut gap, begin, child) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
+    let mut last = 0;
+    for (millis, metrics) in before {
+        gap.add(child, &at(begin, *millis, metrics));
+        last = *millis;
+    }
+    let signal = begin + Duration::from_millis(last + 10);
+    let mut after = AfterSignal::new(&gap, child, signal, again);
+    let mut add = |(millis, metrics): &(u64, RunnerMetrics)| after.add(&at(signal, *millis, metrics));
+    let shown = |found: RequestsCancelled| (found.number, found.is_final);
+    reads.iter().map(|read| add(read).map(shown)).collect()
+}
+
+fn state(state: &str, sections: &[Requests]) -> RunnerMetrics {
+    RunnerMetrics { process_state: Some(state.to_owned()), ..metrics(sections) }
+}
+
+#[test]
+fn cancelled_requests_are_found_after_sigquit() {
+    let running = |section| state("running", &[section]);
+    let graceful = |section| state("graceful-shutdown", &[section]);
+    let cancelled = |count, accepted| Requests { unanswered: count, ..requests(0, accepted) };
+    let none = [(0, running(requests(0, 3))), (20, running(requests(0, 3)))];
+    // The runner has not counted it yet, and then the job of another request is reported.
+    let reads = [
+        (0, running(requests(0, 3))),
+        (2, graceful(requests(1, 3))),
+        (6, graceful(Requests { open: Some(1), ..cancelled(1, 3) })),
+        (14, graceful(cancelled(1, 3))),
+        (30, graceful(cancelled(1, 3))),
+    ];
+    assert_eq!(
+        after(&none, false, &reads),
+        [Some((0, false)), None, Some((1, false)), Some((1, true)), None]
+    );
+    assert_eq!(after(&none, false, &[(2, graceful(requests(0, 3)))]), [Some((0, true))]);
+    // A request that GitLab has held is cancelled as well, another one may follow it.
+    let held = [(0, running(requests(1, 3))), (6_000, running(requests(1, 3)))];
+    assert_eq!(after(&held, false, &[(5, graceful(cancelled(1, 3)))]), [Some((0, true))]);
+    assert_eq!(after(&held, false, &[(5, graceful(cancelled(2, 3)))]), [Some((1, true))]);
+    assert_eq!(after(&held, false, &[(5, graceful(cancelled(1, 4)))]), [Some((1, true))], "it has ended");
+    // The process state of older runners is not known.
+    let (before, later) = (vec![(0, metrics(&[requests(0, 3)]))], metrics(&[requests(0, 3)]));
+    let reads = [(2, later.clone()), (1_000, later)];
+    assert_eq!(after(&before, false, &reads), [Some((0, false)), Some((0, true))]);
+    assert_eq!(after(&before, true, &reads), [Some((0, false)), None], "SIGQUIT was perhaps sent before");
+    let drains = [(0, graceful(requests(0, 3)))];
+    assert_eq!(after(&drains, true, &[(2, graceful(requests(0, 3)))]), [Some((0, false))]);
+    // Without the gauge, all of them may have been held.
+    let old = |unanswered| metrics(&[Requests { unanswered, ..Requests::default() }]);
+    assert_eq!(after(&[(0, old(2))], false, &[(2, old(3)), (1_000, old(2))]), [None, Some((0, true))]);
+    assert_eq!(after(&[], false, &[(2, graceful(requests(0, 3)))]), [None], "nothing was read before");
+}
+
+#[test]
+fn cancelled_router_requests_are_found_after_sigquit() {
+    let routed = |count, open, state_name| RunnerMetrics {
+        router: Some(JobRouter { requests: count, ..JobRouter::default() }),
+        ..state(state_name, &[requests(open, 0)])
+    };
+    let none = [(0, routed(5, 0, "running"))];
+    assert_eq!(after(&none, false, &[(5, routed(6, 0, "graceful-shutdown"))]), [Some((1, true))]);
+    let held = [(0, routed(5, 1, "running")), (6_000, routed(5, 1, "running"))];
+    assert_eq!(after(&held, false, &[(5, routed(6, 0, "graceful-shutdown"))]), [Some((0, true))]);
+}
