@@ -3,12 +3,17 @@
 //! | request | response |
 //! | --- | --- |
 //! | `GET /api/v4/runners/ID/jobs?system_id&status&order_by=id&sort` | 200 with a page of jobs, 400, 401, 403, 404 |
+//! | `GET /api/v4/runners/ID/managers` | 200 with all managers, without pages, 401, 403, 404 |
 //! | `GET /api/v4/projects/ID/jobs/N/trace` | 200 with the log, which is empty before a runner has received the job, 401, 404 |
-//! | `POST /api/v4/projects/ID/jobs/N/cancel` | 201 with the job, 401, 403, 404 |
+//! | `POST /api/v4/projects/ID/jobs/N/cancel` | 201 with the job, also if it has ended and is not changed, 401, 403, 404 |
 //! | `POST /api/v4/projects/ID/jobs/N/retry` | 201 with the new job, which has the same content, 401, 403, 404 |
 //!
+//! A job of a runner that can end jobs gracefully is `canceling` after its cancellation, until this runner reports its end: for a lost job, for an
+//! hour. GitLab retries it before that. Each request can also be answered by 429 with `Retry-After` ([`Queue::limit_api`](super::Queue::limit_api)).
+//!
 //! Pages are those of GitLab: `page` and `per_page` with the headers `x-next-page` and `link`, without a total if there is a `system_id`; or
-//! `pagination=keyset` with `cursor`, and only the header `link`. A job has few of GitLab's fields. There is one project.
+//! `pagination=keyset` with `cursor`, and only the header `link`. A job has few of GitLab's fields. There are two projects: the user of each token
+//! is less than a Reporter in the second one ([`Queue::hide`](super::Queue::hide)), whose jobs are left out of all lists.
 
 use std::collections::BTreeMap;
 
@@ -58,6 +63,7 @@ pub enum Access {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
     JobsOfRunner(u64),
+    Managers(u64),
     /// The log of a job.
     Log {
         project: u64,
@@ -80,6 +86,7 @@ impl Shared {
     pub(super) fn call(&self, call: Call, request: &Request<Incoming>) -> Answer {
         let answered = match call {
             Call::JobsOfRunner(runner) => self.jobs_of_runner(runner, request),
+            Call::Managers(runner) => self.managers(runner, request),
             Call::Log { project, job } => self.log(project, job, request),
             Call::Cancel { project, job } => self.cancel(project, job, request),
             Call::Retry { project, job } => self.retry(project, job, request),
@@ -90,15 +97,20 @@ impl Shared {
         })
     }
 
+    /// All managers that have sent a request, with the time of the last one.
+    fn managers(&self, runner: u64, request: &Request<Incoming>) -> Result<Answer, Refusal> {
+        let books = self.books();
+        may_see(&books, runner, request)?;
+        let of_runner = books.contacts.iter().filter(|((id, _), _)| *id == runner);
+        let managers: Vec<_> = of_runner
+            .map(|((_, system_id), time)| json!({ "system_id": system_id, "contacted_at": time.to_string() }))
+            .collect();
+        Ok(http::json(StatusCode::OK, &managers))
+    }
+
     fn jobs_of_runner(&self, runner: u64, request: &Request<Incoming>) -> Result<Answer, Refusal> {
         let books = self.books();
-        let access = access(&books, request)?;
-        if !books.runner_ids.values().any(|known| *known == runner) {
-            return Err(Refusal(StatusCode::NOT_FOUND, "404 Not found"));
-        }
-        if access < Access::Reporter {
-            return Err(Refusal(StatusCode::FORBIDDEN, "403 Forbidden - No access granted"));
-        }
+        may_see(&books, runner, request)?;
         let parameters = parameters(request.uri().query().unwrap_or_default());
         let parameter = |name: &str| parameters.get(name).map(String::as_str);
         let status = parameter("status");
@@ -108,6 +120,7 @@ impl Shared {
         let system_id = parameter("system_id");
         let is_wanted = |job: &JobId| {
             books.runner_of.get(job) == Some(&runner)
+                && !books.hidden.contains(job)
                 && status.is_none_or(|status| books.ledger.status(*job) == Some(status))
                 && system_id.is_none_or(|system_id| books.ledger.system_id(*job) == Some(system_id))
         };
@@ -125,7 +138,8 @@ impl Shared {
     fn log(&self, project: u64, job: JobId, request: &Request<Incoming>) -> Result<Answer, Refusal> {
         let books = self.books();
         let access = access(&books, request)?;
-        let state = books.ledger.job(job).filter(|_| project == PROJECT && access >= Access::Reporter);
+        let is_visible = project == PROJECT && access >= Access::Reporter && !books.hidden.contains(&job);
+        let state = books.ledger.job(job).filter(|_| is_visible);
         let text = match state {
             None => return Err(Refusal(StatusCode::NOT_FOUND, "404 Not found")),
             Some(
@@ -144,7 +158,8 @@ impl Shared {
     fn cancel(&self, project: u64, job: JobId, request: &Request<Incoming>) -> Result<Answer, Refusal> {
         let mut books = self.books();
         may_change(&books, project, job, request)?;
-        match books.ledger.cancel(job) {
+        let is_graceful = books.graceful.contains(&job);
+        match books.ledger.cancel(job, is_graceful) {
             Ok(None) => {}
             Ok(Some(on)) => {
                 let why = "canceled while its runner was alive".to_owned();
@@ -180,6 +195,23 @@ impl Shared {
     }
 }
 
+/// The response to a token that has sent too many requests.
+pub(super) fn too_many_requests() -> Answer {
+    let answer = http::text(StatusCode::TOO_MANY_REQUESTS, "Retry later\n");
+    with_headers(answer, &vec![("retry-after", "1".to_owned())])
+}
+
+fn may_see(books: &Books, runner: u64, request: &Request<Incoming>) -> Result<(), Refusal> {
+    let access = access(books, request)?;
+    if !books.runner_ids.values().any(|known| *known == runner) {
+        return Err(Refusal(StatusCode::NOT_FOUND, "404 Not found"));
+    }
+    if access < Access::Reporter {
+        return Err(Refusal(StatusCode::FORBIDDEN, "403 Forbidden - No access granted"));
+    }
+    Ok(())
+}
+
 /// The access of the token of a request.
 fn access(books: &Books, request: &Request<Incoming>) -> Result<Access, Refusal> {
     let token = request.headers().get("private-token").and_then(|token| token.to_str().ok());
@@ -195,7 +227,7 @@ fn may_change(books: &Books, project: u64, job: JobId, request: &Request<Incomin
     if access < Access::Developer {
         return Err(Refusal(StatusCode::FORBIDDEN, "403 Forbidden"));
     }
-    if books.ledger.job(job).is_none() {
+    if books.ledger.job(job).is_none() || books.hidden.contains(&job) {
         return Err(Refusal(StatusCode::NOT_FOUND, "404 Not found"));
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! the process has never received the response with the job. Only with GitLab's two-phase job commit is it merely offered until the
 //! runner confirms it: an offer that is not confirmed is withdrawn.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +111,8 @@ pub struct Ledger {
     jobs: BTreeMap<JobId, JobState>,
     /// The system ids of the only hosts that may run a job, as with GitLab's tags.
     only_on: BTreeMap<JobId, String>,
-    /// Canceled by the API.
-    canceled: BTreeSet<JobId>,
+    /// Canceled by the API. The status of a job is `canceling` for as long as GitLab waits for a runner that can end a job gracefully.
+    canceled: BTreeMap<JobId, &'static str>,
     /// The jobs that the API created from others.
     retried: BTreeMap<JobId, JobId>,
     /// The numbers of requests, by system id.
@@ -210,8 +210,8 @@ impl Ledger {
 
     /// The status of a job in GitLab's API.
     pub fn status(&self, job: JobId) -> Option<&'static str> {
-        if self.canceled.contains(&job) {
-            return Some("canceled");
+        if let Some(status) = self.canceled.get(&job) {
+            return Some(status);
         }
         Some(match self.jobs.get(&job)? {
             JobState::Queued | JobState::Offered { .. } => "pending",
@@ -232,29 +232,27 @@ impl Ledger {
         }
     }
 
-    /// Cancels a job whose status is `running`. A job of a live process is lost by this: the process is returned.
-    pub fn cancel(&mut self, job: JobId) -> Result<Option<RunnerProcess>, LedgerError> {
+    /// Cancels a job whose status is `running`. A job of a live process is lost by this: the process is returned. A job with another status stays as
+    /// it is, which is no error. `is_graceful`: the runner can end a job gracefully. GitLab waits for it, also if it is gone.
+    pub fn cancel(&mut self, job: JobId, is_graceful: bool) -> Result<Option<RunnerProcess>, LedgerError> {
         let state = self.jobs.get_mut(&job).ok_or(LedgerError::NoSuchJob(job))?;
         let on = match state {
-            JobState::Lost { loss: Loss::Unfinished | Loss::NeverStarted, .. }
-                if !self.canceled.contains(&job) =>
-            {
-                None
-            }
+            JobState::Lost { loss: Loss::Unfinished | Loss::NeverStarted, .. } => None,
             JobState::Assigned { to: on } | JobState::Running { on } => Some(on.clone()),
-            _ => return Err(LedgerError::Refused { job, state: state.clone() }),
+            _ => return Ok(None),
         };
         if let Some(on) = on.clone() {
             *state = JobState::Lost { on, loss: Loss::Reported };
         }
-        self.canceled.insert(job);
+        let status = if is_graceful && on.is_none() { "canceling" } else { "canceled" };
+        self.canceled.entry(job).or_insert(status);
         Ok(on)
     }
 
     /// A new job at the end of the queue, for every host, from one that is over and was not retried before.
     pub fn retry(&mut self, job: JobId) -> Result<JobId, LedgerError> {
         let state = self.jobs.get(&job).ok_or(LedgerError::NoSuchJob(job))?;
-        let is_over = matches!(self.status(job), Some("success" | "failed" | "canceled"));
+        let is_over = matches!(self.status(job), Some("success" | "failed" | "canceled" | "canceling"));
         if !is_over || self.retried.contains_key(&job) {
             return Err(LedgerError::Refused { job, state: state.clone() });
         }

@@ -13,7 +13,7 @@
 //! - Long polling: a request with the newest `last_update` is held for up to 50 s, and gets no job, also if one is queued meanwhile. The
 //!   runner gets it by the next request, which is handled when it arrives: [`Queue::set_long_polling`], with a variant that is worse.
 //!
-//! It does not have GitLab's tags and projects: every runner can get every job, in the order of the queue, except those of
+//! It does not have GitLab's tags, and has one project with its runners: every runner can get every job, in the order of the queue, except those of
 //! [`Queue::hold_on`]. A change that can concern one runner ends the wait of all of them.
 //!
 //! Faults on request: reject a token with 403, respond with 503, or close every connection.
@@ -107,7 +107,16 @@ struct Books {
     runner_ids: BTreeMap<String, u64>,
     /// The runner configuration that a job was assigned to.
     runner_of: BTreeMap<JobId, u64>,
+    /// When GitLab has received the last request of each manager, as a count of requests, by the runner configuration and the system id.
+    contacts: BTreeMap<(u64, String), u64>,
+    requests_ever: u64,
+    /// The jobs that were assigned to a runner that can end them gracefully.
+    graceful: BTreeSet<JobId>,
+    /// The jobs of a project that the user of no token can see.
+    hidden: BTreeSet<JobId>,
     api_tokens: BTreeMap<String, Access>,
+    /// The number of further requests with a token that are not answered by 429, if they are limited.
+    api_limit: Option<usize>,
     /// The number of recorded job requests, if they are recorded.
     recorded_requests: Option<u64>,
     /// The recorded request that a job was assigned to, until the runner has reported that the job runs.
@@ -139,6 +148,16 @@ impl Queue {
     /// Accepts a token for GitLab's API.
     pub fn add_api_token(&self, token: &str, access: Access) {
         self.shared.books().api_tokens.insert(token.to_owned(), access);
+    }
+
+    /// Answers 429 to all requests with a token for GitLab's API, after so many from now on. `None`: to no request.
+    pub fn limit_api(&self, after: Option<usize>) {
+        self.shared.books().api_limit = after;
+    }
+
+    /// Moves jobs to a project in which the user of each token is less than a Reporter.
+    pub fn hide(&self, jobs: &[JobId]) {
+        self.shared.books().hidden.extend(jobs);
     }
 
     /// Adds `count` jobs that take `lasts` each.
@@ -301,6 +320,19 @@ impl Books {
     fn runner_id(&mut self, token: &str) -> u64 {
         let next = 1000 + self.runner_ids.len() as u64;
         *self.runner_ids.entry(token.to_owned()).or_insert(next)
+    }
+
+    /// A request of this manager is handled.
+    fn contacted(&mut self, runner: u64, system_id: &str) {
+        self.requests_ever += 1;
+        self.contacts.insert((runner, system_id.to_owned()), self.requests_ever);
+    }
+
+    /// Counts a request with a token. Returns whether there were too many.
+    fn is_limited(&mut self) -> bool {
+        let is_limited = self.api_limit == Some(0);
+        self.api_limit = self.api_limit.map(|left| left.saturating_sub(1));
+        is_limited
     }
 }
 

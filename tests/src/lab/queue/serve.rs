@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use hyper::{Method, Request, StatusCode, body::Incoming};
 use serde::{Deserialize, Serialize};
 
-use super::{FaultMode, JobId, Lasts, LongPolling, RunnerProcess, Shared, api::Call, ledger::LedgerError};
+use super::{
+    FaultMode, JobId, Lasts, LongPolling, RunnerProcess, Shared,
+    api::{self, Call},
+    ledger::LedgerError,
+};
 use crate::lab::{
     event::What,
     http::{self, Answer},
@@ -36,6 +40,9 @@ pub(crate) struct Info {
 pub(crate) struct Features {
     /// The runner can confirm each job in a second request.
     pub(crate) two_phase_job_commit: bool,
+    /// A job whose cancellation was requested ends its `after_script`: GitLab waits for that.
+    #[serde(default)]
+    pub(crate) cancel_gracefully: bool,
 }
 
 /// The response to a [`JobRequest`] with a job (201).
@@ -88,10 +95,13 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
             Ok(id) => report(shared, id, request).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
         },
-        (&Method::GET, ["api", "v4", "runners", id, "jobs"]) => match id.parse() {
-            Ok(runner) => call(shared, Call::JobsOfRunner(runner), request).await,
-            Err(_) => http::empty(StatusCode::NOT_FOUND),
-        },
+        (&Method::GET, ["api", "v4", "runners", id, what @ ("jobs" | "managers")]) => {
+            match (id.parse(), *what) {
+                (Ok(runner), "jobs") => call(shared, Call::JobsOfRunner(runner), request).await,
+                (Ok(runner), _) => call(shared, Call::Managers(runner), request).await,
+                (Err(_), _) => http::empty(StatusCode::NOT_FOUND),
+            }
+        }
         (&Method::GET, ["api", "v4", "projects", project, "jobs", job, "trace"]) => {
             match (project.parse(), job.parse()) {
                 (Ok(project), Ok(job)) => call(shared, Call::Log { project, job }, request).await,
@@ -240,6 +250,7 @@ fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> (Answer, Option<JobId>) {
         return (http::text(StatusCode::FORBIDDEN, "403 Forbidden"), None);
     }
     let runner = books.runner_id(&asked.token);
+    books.contacted(runner, &asked.process.system_id);
     let is_paused = books.paused_tokens.contains(&asked.token);
     let two_phase = asked.info.features.two_phase_job_commit && books.settings.two_phase_commit;
     let assigned = if is_paused { None } else { books.ledger.assign(&asked.process, two_phase) };
@@ -251,6 +262,9 @@ fn handle(shared: &Arc<Shared>, asked: &JobRequest) -> (Answer, Option<JobId>) {
         return (answer, None);
     };
     books.runner_of.insert(id, runner);
+    if asked.info.features.cancel_gracefully {
+        books.graceful.insert(id);
+    }
     if two_phase {
         tokio::spawn(withdraw_later(Arc::clone(shared), id));
     }
@@ -286,6 +300,9 @@ async fn report(shared: Arc<Shared>, id: JobId, request: Request<Incoming>) -> A
 
 fn record(shared: &Shared, id: JobId, report: JobReport) -> Answer {
     let mut books = shared.books();
+    if let Some(runner) = books.runner_of.get(&id).copied() {
+        books.contacted(runner, &report.process.system_id);
+    }
     let (booked, what) = match report.state {
         ReportedState::Running => (books.ledger.start(id, &report.process), What::JobStarted { job: id }),
         ReportedState::Success => (books.ledger.finish(id, &report.process), What::JobFinished { job: id }),
@@ -308,6 +325,9 @@ fn record(shared: &Shared, id: JobId, report: JobReport) -> Answer {
 async fn call(shared: Arc<Shared>, call: Call, request: Request<Incoming>) -> Answer {
     if let Some(fault) = fault(&shared) {
         return fault;
+    }
+    if shared.books().is_limited() {
+        return api::too_many_requests();
     }
     let answer = shared.call(call, &request);
     latency(&shared).await;

@@ -155,7 +155,10 @@ impl Worker {
             info: Info {
                 name: "gitlab-runner".to_owned(),
                 version: self.behavior.version.to_string(),
-                features: Features { two_phase_job_commit: self.behavior.version.has_two_phase_job_commit() },
+                features: Features {
+                    two_phase_job_commit: self.behavior.version.has_two_phase_job_commit(),
+                    cancel_gracefully: true,
+                },
             },
         };
         let is_routed = self.is_routed();

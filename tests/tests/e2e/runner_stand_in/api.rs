@@ -155,8 +155,9 @@ async fn lost_job_is_canceled_and_retried_once() {
     assert_eq!(change(1, 1, "cancel").await, refused(404));
     assert_eq!(change(7, 2, "cancel").await, refused(404));
     assert_eq!(change(7, 1, "retry").await, refused(403), "GitLab shows it as running");
-    assert_eq!(change(7, 1, "cancel").await, (201, Some(1), Some("canceled".to_owned())));
-    assert_eq!(change(7, 1, "cancel").await, refused(403));
+    let canceling = (201, Some(1), Some("canceling".to_owned()));
+    assert_eq!(change(7, 1, "cancel").await, canceling, "GitLab waits for the runner");
+    assert_eq!(change(7, 1, "cancel").await, canceling);
     assert_eq!(change(7, 1, "retry").await, (201, Some(2), Some("pending".to_owned())));
     assert_eq!(change(7, 1, "retry").await, refused(403));
     assert_eq!(lab.queue().lost().into_iter().map(|job| job.retried_as).collect::<Vec<_>>(), [Some(2)]);
@@ -169,9 +170,40 @@ async fn lost_job_is_canceled_and_retried_once() {
     let ended = lab.events().find(|event| event.what == What::JobFinished { job: 2 }).unwrap();
     assert_eq!(ended.subject, "b");
 
+    assert_eq!(change(7, 2, "cancel").await, (201, Some(2), Some("success".to_owned())), "it has ended");
+
     // A job of a live runner is lost when it is canceled.
     lab.queue().submit_held(1);
     lab.queue().wait_until_none_waits(LIMIT);
     assert_eq!(change(7, 3, "cancel").await, (201, Some(3), Some("canceled".to_owned())));
     assert_eq!((lab.queue().tally().lost, lab.queue().lost().len()), (2, 1));
+}
+
+/// The manager of a job, jobs of a project that the user cannot see, and a limited rate of requests.
+#[tokio::test]
+async fn managers_hidden_jobs_and_rate_limit_are_as_in_gitlab() {
+    let lab = Lab::start().unwrap();
+    lose_a_job(&lab);
+    lab.queue().add_api_token("owner", Access::Developer);
+    let id = lab.queue().runner_id("t");
+    let managers = async || call(&lab, "owner", "GET", &format!("/runners/{id}/managers")).await;
+    let before: Value = managers().await.json().unwrap();
+    assert_eq!(before[0]["system_id"], "a", "{before}");
+    assert_eq!(managers().await.json::<Value>().unwrap(), before, "the runner is gone");
+    ask(&lab, None).await;
+    assert_ne!(managers().await.json::<Value>().unwrap(), before, "a request of the same manager");
+
+    lab.queue().limit_api(Some(1));
+    assert_eq!(managers().await.status.as_u16(), 200);
+    let limited = managers().await;
+    lab.queue().limit_api(None);
+    assert_eq!((limited.status.as_u16(), header(&limited, "retry-after")), (429, "1"));
+    let path = format!("/runners/{id}/jobs?status=running&system_id=a");
+    assert_eq!(ids(&call(&lab, "owner", "GET", &path).await), [1]);
+    lab.queue().hide(&[1]);
+    assert_eq!(ids(&call(&lab, "owner", "GET", &path).await), [0_u64; 0]);
+    for (method, end) in [("GET", "trace"), ("POST", "cancel"), ("POST", "retry")] {
+        let reply = call(&lab, "owner", method, &format!("/projects/7/jobs/1/{end}")).await;
+        assert_eq!(reply.status.as_u16(), 404, "{end}");
+    }
 }
