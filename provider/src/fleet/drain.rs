@@ -27,7 +27,8 @@ pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, StartedBy}
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable, Until};
 
 /// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. By default, GitLab Runner's `shutdown_timeout` is
-/// 30 s, and the wrapper kills the process 15 s after that. If the wrapper reports a later time, the limit is [`KILL_LIMIT`] after it.
+/// 30 s, and the wrapper kills the process 15 s after that. If the first report after the request has a later time, the limit is [`KILL_LIMIT`]
+/// after it. Later reports have no effect: a host cannot put off the end of the drain.
 pub const FORCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the wrapper may take to kill the runner, and this provider to read that.
@@ -64,7 +65,7 @@ pub async fn run<W: Wrapper>(
         force_sent: false,
         aborted: Vec::new(),
         asked: None,
-        kill_at: None,
+        has_kill_time: false,
         admitted: false,
         requested: Requested::No,
         started_by: StartedBy::Before,
@@ -89,8 +90,8 @@ struct Drain<'a, W, A> {
     aborted: Vec<u64>,
     /// The time of the last accepted request for `want`.
     asked: Option<Instant>,
-    /// When the wrapper kills the runner, as it reported last.
-    kill_at: Option<OffsetDateTime>,
+    /// The wrapper has reported when it kills the runner.
+    has_kill_time: bool,
     /// The peers were healthy, and the wrapper then accepted a request.
     admitted: bool,
     /// `Accepted` also for the shutdown of another client, before this drain has joined it.
@@ -269,8 +270,8 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
     fn await_kill(&mut self, snapshot: &Snapshot, state: &mut WaitState<'_>) {
         let drain = snapshot.drain();
         let kill_at = drain.filter(|drain| self.forced && drain.forceful).and_then(|drain| drain.deadline);
-        if let Some(kill_at) = kill_at.filter(|kill_at| self.kill_at != Some(*kill_at)) {
-            self.kill_at = Some(kill_at);
+        if let Some(kill_at) = kill_at.filter(|_| !self.has_kill_time) {
+            self.has_kill_time = true;
             let until_kill = drain.and_then(|drain| drain.until_deadline);
             let left = until_kill
                 .unwrap_or_else(|| (kill_at - OffsetDateTime::now_utc()).try_into().unwrap_or_default());

@@ -85,6 +85,29 @@ async fn force_limit_is_after_reported_kill() {
     }
 }
 
+/// A host that puts the kill off with each report.
+#[tokio::test(start_paused = true)]
+async fn later_kill_times_do_not_extend_the_force_limit() {
+    let timeout = Duration::from_secs(60);
+    let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        let mut snapshot = callback::drained_by("ours", RunnerStatus::InShutdown);
+        let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
+        drain.forceful = input.forceful.is_some();
+        let left = Duration::from_secs(60) + Duration::from_millis(input.elapsed.as_secs() % 7);
+        drain.deadline = Some(OffsetDateTime::now_utc() + left + input.elapsed);
+        drain.until_deadline = Some(left);
+        Ok::<_, ScriptedFault>(snapshot)
+    });
+    let start = Instant::now();
+    // In a simulated day, a deadline that moves would not pass.
+    let drained = tokio::time::timeout(Duration::from_secs(86_400), drained(&force, &wrapper)).await;
+    let error = drained.expect("an end").unwrap_err();
+    assert!(matches!(error.reason, Reason::Problem(NotDrained::TimedOut { forceful: true })), "{error:?}");
+    let seconds = start.elapsed().as_secs();
+    assert!((180..=200).contains(&seconds), "{seconds}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn runner_exit_before_forceful_request_is_not_forced() {
     let timeout = Duration::from_secs(60);
