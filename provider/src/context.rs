@@ -148,6 +148,10 @@ impl Block for Grit {
                 let path = AttributePath::new("ssh").attribute("insecure_ignore_host_key");
                 call().warn(values::host_keys_not_verified().at(path));
             }
+            if let Some(url) = configuration.gitlab_in_clear() {
+                let path = AttributePath::new("gitlab").attribute("url");
+                call().warn(values::gitlab_without_tls(&url).at(path));
+            }
             ProviderBlock::Known(Arc::new(configuration))
         } else {
             ProviderBlock::Unknown

@@ -38,6 +38,24 @@ fn health(keys: &[&str], status: &str) -> Json {
     )
 }
 
+/// The token would be sent in clear.
+#[tokio::test]
+async fn gitlab_url_without_tls_is_a_warning() {
+    for (url, titles) in [
+        ("http://gitlab.example", &["GitLab token is sent without encryption"][..]),
+        ("https://gitlab.example", &[]),
+        ("http://127.0.0.1:8080", &[]),
+    ] {
+        let gitlab = object("ca_certificate", json!({ "url": url, "token": "glpat" }));
+        let config = value(&object("ssh retry max_parallel", json!({ "gitlab": gitlab })));
+        let request = pb::configure_provider::Request { config, ..Default::default() };
+        let service = Service::new(grit_provider::registry());
+        let response = service.configure_provider(Request::new(request)).await.unwrap().into_inner();
+        let found: Vec<_> = response.diagnostics.iter().map(|warning| warning.summary.as_str()).collect();
+        assert_eq!(found, titles, "{url}");
+    }
+}
+
 /// A process after its configuration.
 async fn configured() -> Service {
     let service = Service::new(grit_provider::registry());

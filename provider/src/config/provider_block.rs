@@ -102,6 +102,12 @@ impl Configuration {
         self.gitlab.as_ref().map(|gitlab| gitlab.as_ref().map_err(|unusable| unusable.into()))
     }
 
+    /// The URL of GitLab, if the token is sent to it without encryption.
+    pub(crate) fn gitlab_in_clear(&self) -> Option<String> {
+        let gitlab = self.gitlab.as_ref()?.as_ref().ok()?;
+        gitlab.instance().is_in_clear().then(|| gitlab.instance().to_string())
+    }
+
     pub(crate) fn ignores_host_keys(&self) -> bool {
         self.ssh.ignores_host_keys()
     }

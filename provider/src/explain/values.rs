@@ -55,6 +55,18 @@ pub(crate) fn gitlab_url(path: AttributePath) -> Problem {
     .at(path)
 }
 
+/// Warns that the token is sent in clear.
+pub(crate) fn gitlab_without_tls(url: &str) -> Problem {
+    Problem::new(
+        Code::Notice,
+        "GitLab token is sent without encryption",
+        format!(
+            "`gitlab.url` is {url:?}: everyone on the network between this machine and GitLab can read the token and change the answers."
+        ),
+        "Set an `https` URL. For an own certificate authority, set `gitlab.ca_certificate`.",
+    )
+}
+
 pub(crate) fn gitlab_token(path: AttributePath) -> Problem {
     invalid(
         "Invalid token",

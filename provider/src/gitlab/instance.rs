@@ -1,6 +1,6 @@
 //! The URL of a GitLab instance.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use http::{Uri, uri::Scheme};
 
@@ -27,6 +27,12 @@ impl Instance {
         url.parse::<Uri>().ok().and_then(|uri| origin(&uri)).is_some_and(|origin| origin == self.origin)
     }
 
+    /// Whether requests leave this machine without encryption.
+    pub(crate) fn is_in_clear(&self) -> bool {
+        let host = self.origin.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+        !self.uses_tls() && !host.is_some_and(|host| is_loopback(&host))
+    }
+
     pub(super) fn uses_tls(&self) -> bool {
         self.origin.starts_with("https://")
     }
@@ -36,6 +42,11 @@ impl fmt::Display for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.origin, self.path)
     }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
 }
 
 /// Scheme, host and port in one notation. The default port of the scheme is left out.

@@ -218,6 +218,17 @@ fn instance_is_compared_by_scheme_host_and_port() {
     {
         assert!(!instance.is_at(other), "{other}");
     }
+    for (url, is_in_clear) in [
+        ("https://gitlab.example", false),
+        ("http://gitlab.example", true),
+        ("http://10.0.0.1:8080/sub", true),
+        ("http://127.0.0.2:8080", false),
+        ("http://[::1]", false),
+        ("http://LocalHost", false),
+        ("http://localhost.example", true),
+    ] {
+        assert_eq!(Instance::parse(url).unwrap().is_in_clear(), is_in_clear, "{url}");
+    }
     for invalid in
         ["", "gitlab.example", "ftp://g", "https://u@g", "https://g/?q", "https://g/#f", "https://"]
     {
