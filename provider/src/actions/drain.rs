@@ -25,13 +25,14 @@ use crate::{
     explain::{
         self,
         drain::{self, DrainWords, Subject},
+        receipt,
     },
     fleet::{
         Failure, Reason, Requested,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy, Until},
         draining::Draining,
     },
-    manager::{Manager, UNVERIFIED_PEER},
+    manager::{Manager, UNVERIFIED_PEER, at},
 };
 
 #[derive(Debug)]
@@ -62,7 +63,11 @@ impl Drain {
     ) -> Result<Done, Failure<NotDrained>> {
         let (run, gitlab, name) = (&self.context.run, configuration.gitlab(), &manager.name);
         let draining = Draining { run, manager, policy, guard: None, gitlab };
-        let (line, warnings) = match draining.run(wrapper, &call().stop).await? {
+        let (outcome, receipt) = draining.run(wrapper, &call().stop).await;
+        for warning in receipt.iter().flat_map(|receipt| receipt::warnings(name, receipt)) {
+            call().warn(warning.at(at(name)));
+        }
+        let (line, warnings) = match outcome? {
             Drained::Ended(ended) => {
                 let warnings = drain::end::warnings(name, &ended, policy, Subject::Action).into_iter();
                 (end(&ended), warnings.map(|(_, warning)| warning).collect())

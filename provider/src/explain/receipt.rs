@@ -5,7 +5,7 @@ use grit_ssh::host_text::{MAX_TEXT, shortened};
 
 use super::{code::Code, phrases::append};
 use crate::{
-    fleet::receipt::{Fate, NoReceipt, Receipt},
+    fleet::receipt::{Fate, MAX_QUESTIONS, NoReceipt, NotCancelled, Receipt},
     gitlab::{GitlabError, Job},
 };
 
@@ -34,6 +34,49 @@ fn running(jobs: usize) -> String {
     if jobs == 1 { "1 running job".to_owned() } else { format!("{jobs} running jobs") }
 }
 
+type IsIt = fn(&Fate) -> bool;
+
+/// The next step for the jobs of a kind.
+const STEPS: [(IsIt, &str); 6] = [
+    (
+        |fate| matches!(fate, Fate::Kept),
+        "Cancel and retry these jobs in GitLab. With `on_lost_jobs = \"retry\"`, the provider does this.",
+    ),
+    (
+        |fate| matches!(fate, Fate::NotCancelled(NotCancelled::HasLog)),
+        "Check the jobs that have a log: another runner process on the same host may be running them. If the log of a job does not grow, cancel and \
+         retry the job.",
+    ),
+    (
+        |fate| matches!(fate, Fate::NotCancelled(NotCancelled::New)),
+        "Check the jobs that GitLab has listed for a short time: another runner process on the same host may have received them. If the log of a \
+         job stays empty, cancel and retry the job.",
+    ),
+    (
+        |fate| matches!(fate, Fate::NotCancelled(NotCancelled::InContact)),
+        "Check the runner managers of this runner in GitLab: another runner process may have the same system id, or the host reports the ids of \
+         another manager. If a job does not run there, cancel and retry the job.",
+    ),
+    (
+        |fate| {
+            matches!(
+                fate,
+                Fate::NotCancelled(
+                    NotCancelled::NoAnswer
+                        | NotCancelled::NoTime
+                        | NotCancelled::Interrupted
+                        | NotCancelled::Failed(_)
+                )
+            )
+        },
+        "Cancel and retry the jobs that were not cancelled, if they still run.",
+    ),
+    (
+        |fate| matches!(fate, Fate::NotQueued(_) | Fate::MayBeCancelled(_)),
+        "Retry the jobs in GitLab that are cancelled and were not queued again.",
+    ),
+];
+
 fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
     let lines = jobs.iter().take(MAX_JOBS).map(|(job, fate)| format!("- {}{}", name(job), became(fate)));
     let mut lines: Vec<_> = lines.collect();
@@ -41,34 +84,16 @@ fn lost(manager: &str, jobs: &[(Job, Fate)]) -> Problem {
         lines.push(format!("- and {others} more"));
     }
     let mut next_step = String::new();
-    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::Kept)) {
-        append(
-            &mut next_step,
-            "Cancel and retry these jobs in GitLab. With `on_lost_jobs = \"retry\"`, the provider does this.",
-        );
-    }
-    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::HasLog)) {
-        append(
-            &mut next_step,
-            "Check the jobs that have a log: another runner process on the same host may be running them. If the log of a job does not grow, \
-             cancel and retry the job.",
-        );
-    }
-    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::New)) {
-        append(
-            &mut next_step,
-            "Check the jobs that GitLab has listed for a short time: another runner process on the same host may have received them. If the log of \
-             a job stays empty, cancel and retry the job.",
-        );
-    }
-    if jobs.iter().any(|(_, fate)| matches!(fate, Fate::NotRetried { .. })) {
-        append(&mut next_step, "Retry the remaining jobs in GitLab.");
+    for (is_it, step) in STEPS {
+        if jobs.iter().any(|(_, fate)| is_it(fate)) {
+            append(&mut next_step, step);
+        }
     }
     Problem::new(
         Code::JobsLost,
         format!("Jobs of {manager} were lost"),
         format!(
-            "The runner of runner manager {manager:?} has exited, but GitLab still lists {}:\n\n{}",
+            "The runner of runner manager {manager:?} has exited, but the last answer of GitLab lists {}:\n\n{}",
             running(jobs.len()),
             lines.join("\n")
         ),
@@ -87,12 +112,31 @@ fn became(fate: &Fate) -> String {
         Fate::Retried(url) => {
             format!(": was cancelled, and queued again as {}", shortened(url.clone(), MAX_TEXT))
         }
-        Fate::HasLog => ": was not cancelled, because it has a log".to_owned(),
-        Fate::New => ": was not cancelled, because GitLab has listed it for a short time".to_owned(),
-        Fate::NotRetried { cancelled: false, error } => format!(": was not cancelled: {error}"),
-        Fate::NotRetried { cancelled: true, error } => {
-            format!(": was cancelled, but not queued again: {error}")
+        Fate::NotCancelled(why) => format!(": was not cancelled{}", not_cancelled(why)),
+        Fate::MayBeCancelled(error) => {
+            format!(": may have been cancelled, and was not queued again: {error}")
         }
+        Fate::NotQueued(error) => {
+            format!(": was cancelled, but GitLab did not confirm that it is queued again: {error}")
+        }
+    }
+}
+
+fn not_cancelled(why: &NotCancelled) -> String {
+    match why {
+        NotCancelled::HasLog => ", because it has a log".to_owned(),
+        NotCancelled::New => ", because GitLab has listed it for a short time".to_owned(),
+        NotCancelled::InContact => {
+            ", because GitLab may have received a request of its runner manager since the exit of the runner"
+                .to_owned()
+        }
+        NotCancelled::Ended(status) => {
+            format!(", because it had ended ({})", shortened(status.clone(), MAX_TEXT))
+        }
+        NotCancelled::NoAnswer => ", because a request to GitLab failed".to_owned(),
+        NotCancelled::NoTime => ", because the time limit was reached".to_owned(),
+        NotCancelled::Interrupted => ", because the wait was cancelled".to_owned(),
+        NotCancelled::Failed(error) => format!(": {error}"),
     }
 }
 
@@ -140,6 +184,11 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
             Code::WrapperError,
             "the wrapper cannot read `.runner_system_id` in the directory of the runner's configuration".to_owned(),
             "Give the user that runs the wrapper read permission for this file.",
+        ),
+        NoReceipt::TooManyIds { ids } => (
+            Code::WrapperError,
+            format!("the host reports {ids} registrations, and the provider asks for at most {MAX_QUESTIONS}"),
+            "Check the configuration of the runner, and the running jobs of the runner manager in GitLab.",
         ),
         NoReceipt::Failed { instance, error } => (
             match error {

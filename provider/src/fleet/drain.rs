@@ -165,7 +165,6 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             exit_unseen: self.process.exit_unseen,
             snapshot,
             no_callback: self.no_callback.take(),
-            receipt: None,
         };
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }

@@ -47,9 +47,15 @@ impl Draining<'_> {
     /// the run.
     ///
     /// `wrapper`: a client of the manager, or one that reports what it reads.
-    pub(crate) async fn run(self, wrapper: &impl Wrapper, stop: &CancellationToken) -> Outcome {
+    ///
+    /// The receipt can have lost jobs of an earlier drain, whatever the last drain became.
+    pub(crate) async fn run(
+        self,
+        wrapper: &impl Wrapper,
+        stop: &CancellationToken,
+    ) -> (Outcome, Option<Receipt>) {
         let name = &self.manager.name;
-        let mut outcome = until_none_runs(
+        let (outcome, mut receipt) = until_none_runs(
             name,
             wrapper,
             stop,
@@ -65,13 +71,13 @@ impl Draining<'_> {
                 "the wrapper was reached over TCP and could not be verified: another program on the host could have sent its report"
             );
         }
-        if let Ok(Drained::Ended(ended)) = &mut outcome
+        if let Ok(Drained::Ended(_)) = &outcome
             && let Some(Err(none)) = self.gitlab
             && self.policy.until != Until::Accepted
         {
-            ended.receipt = Some(none.into());
+            receipt = Some(none.into());
         }
-        outcome
+        (outcome, receipt)
     }
 
     async fn drain(&self, wrapper: &impl Wrapper, stop: &CancellationToken) -> Outcome {
@@ -124,23 +130,24 @@ async fn until_none_runs<D: Future<Output = Outcome>, A: Future<Output = Option<
     stop: &CancellationToken,
     drain: impl Fn() -> D,
     ask: impl Fn(Snapshot) -> A,
-) -> Outcome {
-    let mut earlier = Vec::new();
+) -> (Outcome, Option<Receipt>) {
+    let mut earlier: Option<Receipt> = None;
     loop {
-        let mut outcome = drain().await;
-        let Ok(Drained::Ended(ended)) = &mut outcome else { return outcome };
-        let Some(mut receipt) = ask(ended.snapshot.clone()).await else { return outcome };
-        receipt.add_earlier(std::mem::take(&mut earlier));
+        let outcome = drain().await;
+        let Ok(Drained::Ended(ended)) = &outcome else { return (outcome, earlier) };
+        let Some(mut receipt) = ask(ended.snapshot.clone()).await else { return (outcome, earlier) };
+        if let Some(earlier) = earlier.take() {
+            receipt.add_earlier(earlier);
+        }
         if look(wrapper, stop).await.is_some_and(|now| has_run_again(&ended.snapshot, &now)) {
             tracing::warn!(
                 manager = name,
                 "the host has started another runner after the drain; draining it"
             );
-            earlier = receipt.lost;
+            earlier = Some(receipt);
             continue;
         }
-        ended.receipt = Some(receipt);
-        return outcome;
+        return (outcome, Some(receipt));
     }
 }
 
@@ -183,7 +190,10 @@ mod tests {
     use super::*;
     use crate::{
         fleet::{
-            drain::tests::{callback::drained_by, policy},
+            drain::{
+                NotDrained,
+                tests::{callback::drained_by, policy},
+            },
             failure::Reason,
             test_wrapper::{ScriptInput, Scripted, ScriptedFault},
         },
@@ -217,7 +227,7 @@ mod tests {
     async fn outcome<S: Into<Snapshot>>(
         script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Send + Sync,
         is_interrupted: bool,
-    ) -> (Outcome, usize) {
+    ) -> ((Outcome, Option<Receipt>), usize) {
         let (scripted, asked) = (Scripted::new(script), AtomicU64::new(0));
         let (wrapper, policy, stop) = (&scripted, policy(), CancellationToken::new());
         let outcome = until_none_runs(
@@ -239,14 +249,17 @@ mod tests {
         (outcome, scripted.requests().0)
     }
 
+    fn ids(receipt: Option<Receipt>) -> Vec<u64> {
+        receipt.into_iter().flat_map(|receipt| receipt.lost).map(|(job, _)| job.id).collect()
+    }
+
     /// The jobs of the receipt, and the number of requests.
     async fn drained<S: Into<Snapshot>>(
         script: impl Fn(ScriptInput) -> Result<S, ScriptedFault> + Send + Sync,
     ) -> (Vec<u64>, usize) {
-        let (outcome, requests) = outcome(script, false).await;
-        let Ok(Drained::Ended(ended)) = outcome else { panic!("{outcome:?}") };
-        let lost = ended.receipt.unwrap().lost.iter().map(|(job, _)| job.id).collect();
-        (lost, requests)
+        let ((outcome, receipt), requests) = outcome(script, false).await;
+        assert!(matches!(outcome, Ok(Drained::Ended(_))), "{outcome:?}");
+        (ids(receipt), requests)
     }
 
     #[tokio::test(start_paused = true)]
@@ -277,10 +290,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn runner_that_runs_after_an_interrupted_receipt_is_not_drained() {
         let runs = |input| started_again(input, |_| Ok(RunnerStatus::Running));
-        let interrupted = outcome(runs, true).await.0.unwrap_err();
-        assert!(matches!(interrupted.reason, Reason::Interrupted), "{interrupted:?}");
+        let (interrupted, receipt) = outcome(runs, true).await.0;
+        assert!(
+            matches!(&interrupted, Err(failure) if matches!(failure.reason, Reason::Interrupted)),
+            "{interrupted:?}"
+        );
+        assert_eq!(ids(receipt), [1]);
         let exited = |input| started_again(input, |_| Ok(RunnerStatus::Stopped));
-        assert!(matches!(outcome(exited, true).await.0, Ok(Drained::Ended(_))));
+        assert!(matches!(outcome(exited, true).await.0.0, Ok(Drained::Ended(_))));
+    }
+
+    /// The second runner does not exit in time, and its host then does not respond, or the user has confirmed that it is gone.
+    #[tokio::test(start_paused = true)]
+    async fn jobs_of_the_first_drain_are_named_whatever_the_second_becomes() {
+        let runs_on = |input: ScriptInput| {
+            let status = started_again(input, |_| Ok(RunnerStatus::Running))?;
+            Ok(if input.elapsed.as_secs() < RECEIPT { status } else { RunnerStatus::InShutdown })
+        };
+        let ((outcome, receipt), _) = outcome(runs_on, false).await;
+        assert!(
+            matches!(&outcome, Err(failure) if matches!(failure.reason, Reason::Problem(NotDrained::TimedOut { .. }))),
+            "{outcome:?}"
+        );
+        assert_eq!(ids(receipt), [1]);
     }
 
     /// Between two answers, the host has started another runner, and another client has drained it.

@@ -12,3 +12,11 @@ pub struct Answer {
     pub has_total: bool,
     pub body: Vec<u8>,
 }
+
+/// How much of the body of an answer is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    Whole,
+    /// The first bytes, if there are any.
+    Start,
+}

@@ -6,7 +6,12 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method};
 use tokio::{sync::OnceCell, time::timeout};
 
-use super::{answer::Answer, error::GitlabError, https::Https, instance::Instance};
+use super::{
+    answer::{Answer, Body},
+    error::GitlabError,
+    https::Https,
+    instance::Instance,
+};
 
 /// The maximum duration of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
@@ -59,12 +64,13 @@ impl Connection {
         method: Method,
         url: String,
         token: &HeaderValue,
+        body: Body,
     ) -> Result<Answer, GitlabError> {
         let answer = match self {
             Self::Https { ca_certificate, client } => {
                 let new = || Https::new(instance.uses_tls(), ca_certificate.as_deref());
                 let client = client.get_or_try_init(new).await?;
-                timeout(REQUEST_LIMIT, client.call(method, &url, token)).await
+                timeout(REQUEST_LIMIT, client.call(method, &url, token, body)).await
             }
             Self::Simulated(gitlab) => timeout(REQUEST_LIMIT, gitlab.call(method, url, token.clone())).await,
         };

@@ -1,12 +1,14 @@
 //! Why GitLab did not answer a question.
 
-use std::{error::Error, iter::successors, time::Duration};
+use std::{error::Error, io, iter::successors, time::Duration};
 
+use grit_ssh::is_unknown_name;
 use http::StatusCode;
 use thiserror::Error;
+use tokio_rustls::rustls::{self, AlertDescription};
 
 /// Contains no header and no URL.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum GitlabError {
     #[error("no CA certificates could be read on this machine")]
     NoAuthorities,
@@ -14,6 +16,9 @@ pub enum GitlabError {
     Tls(String),
     #[error("the request failed: {0}")]
     Request(String),
+    /// The host name does not exist, or the two sides of TLS do not accept each other: another attempt has the same result.
+    #[error("the request failed: {0}")]
+    NoConnection(String),
     #[error("no response within {} s", .0.as_secs())]
     Timeout(Duration),
     #[error("{}", of_status(*.0))]
@@ -31,8 +36,10 @@ pub enum GitlabError {
 impl GitlabError {
     /// An error with its causes.
     pub(super) fn request(error: &(dyn Error + 'static)) -> Self {
-        let causes = successors(Some(error), |&error| error.source()).map(ToString::to_string);
-        Self::Request(causes.collect::<Vec<_>>().join(": "))
+        let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
+        let text = texts.collect::<Vec<_>>().join(": ");
+        let is_permanent = is_unknown_name(&text) || causes(error).any(is_refusal_of_tls);
+        if is_permanent { Self::NoConnection(text) } else { Self::Request(text) }
     }
 
     /// Whether another attempt may succeed.
@@ -45,6 +52,7 @@ impl GitlabError {
             }
             Self::NoAuthorities
             | Self::Tls(_)
+            | Self::NoConnection(_)
             | Self::TooLarge(_)
             | Self::NotGitlab
             | Self::TooManyJobs
@@ -52,9 +60,39 @@ impl GitlabError {
         }
     }
 
+    /// Whether GitLab may have carried out the request.
+    pub(crate) fn may_have_arrived(&self) -> bool {
+        match self {
+            Self::Status(status) => status.is_server_error(),
+            error => error.is_transient(),
+        }
+    }
+
     /// Whether GitLab, or something before it, has answered with a refusal.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Status(status) if status.is_client_error())
+    }
+}
+
+/// An error and those that it contains. The source of an [`io::Error`] is the source of the error in it, which is left out.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+    })
+}
+
+/// An interrupted handshake is an error of the connection.
+fn is_refusal_of_tls(error: &(dyn Error + 'static)) -> bool {
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage, PeerIncompatible};
+    match error.downcast_ref() {
+        Some(InvalidCertificate(_) | InvalidMessage(_) | PeerIncompatible(_)) => true,
+        // The others are those of a server that is just being started or stopped.
+        Some(AlertReceived(alert)) => {
+            ![AlertDescription::CloseNotify, AlertDescription::InternalError, AlertDescription::UserCanceled]
+                .contains(alert)
+        }
+        _ => false,
     }
 }
 

@@ -6,7 +6,7 @@ use http::{
     HeaderValue, Method, Request,
     header::{ACCEPT, CONTENT_LENGTH, USER_AGENT},
 };
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Empty};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -19,7 +19,10 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use super::{answer::Answer, error::GitlabError};
+use super::{
+    answer::{Answer, Body},
+    error::GitlabError,
+};
 
 /// Ten times larger than a page of jobs.
 const MAX_RESPONSE: usize = 8 << 20;
@@ -62,6 +65,7 @@ impl Https {
         method: Method,
         url: &str,
         token: &HeaderValue,
+        body: Body,
     ) -> Result<Answer, GitlabError> {
         let request = Request::builder()
             .method(method)
@@ -77,14 +81,19 @@ impl Https {
         let next_page = next_page.map(|page| String::from_utf8_lossy(page.as_bytes()).into_owned());
         let has_total = answer.headers().contains_key("x-total");
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                GitlabError::TooLarge(MAX_RESPONSE)
-            } else {
-                GitlabError::request(error.as_ref())
+        let (mut frames, mut read) = (answer.into_body(), Vec::new());
+        while let Some(frame) = frames.frame().await {
+            let frame = frame.map_err(|error| GitlabError::request(&error))?;
+            read.extend(frame.into_data().unwrap_or_default());
+            if read.len() > MAX_RESPONSE {
+                return Err(GitlabError::TooLarge(MAX_RESPONSE));
             }
-        })?;
-        Ok(Answer { status, next_page, has_total, body: body.to_bytes().into() })
+            // Without the rest, the connection is closed.
+            if body == Body::Start && !read.is_empty() {
+                break;
+            }
+        }
+        Ok(Answer { status, next_page, has_total, body: read })
     }
 }
 

@@ -14,6 +14,7 @@ use http::{HeaderValue, Method, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
 
 pub use answer::Answer;
+use answer::Body;
 pub use any::{Connections, SimulatedGitlab};
 pub use error::GitlabError;
 use grit_ssh::Secret;
@@ -23,8 +24,9 @@ pub(crate) use instance::Instance;
 /// GitLab's maximum for a page.
 const PAGE: usize = 100;
 
-/// A runner manager of grit has at most some hundred jobs.
-const MAX_PAGES: usize = 20;
+/// A runner manager has at most some hundred jobs.
+pub(crate) const MAX_JOBS: usize = 2000;
+const MAX_PAGES: usize = MAX_JOBS / PAGE;
 
 /// A GitLab instance and a token for its API. Clones share their connections.
 #[derive(Clone)]
@@ -38,7 +40,7 @@ struct Shared {
 
 /// A job that GitLab lists.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Job {
+pub(crate) struct Job {
     pub id: u64,
     #[serde(rename = "web_url", default)]
     pub url: String,
@@ -51,6 +53,15 @@ pub struct Job {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 struct Project {
     id: u64,
+}
+
+/// A runner manager that GitLab lists.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct RunnerManager {
+    pub(crate) system_id: String,
+    /// The time of its last request, in GitLab's notation.
+    #[serde(default)]
+    pub(crate) contacted_at: Option<String>,
 }
 
 /// Has no token.
@@ -94,6 +105,9 @@ impl Gitlab {
                 return Err(GitlabError::NoSystemIds);
             }
             let found: Vec<Job> = read(&answer)?;
+            if found.len() > PAGE {
+                return Err(GitlabError::NotGitlab);
+            }
             let is_last = match answer.next_page.as_deref() {
                 Some(next) => next.is_empty(),
                 None => found.len() < PAGE,
@@ -107,14 +121,22 @@ impl Gitlab {
         Err(GitlabError::TooManyJobs)
     }
 
-    /// Whether the log of the job has any text. A job that no runner has received has none.
+    /// The managers of a runner: the hosts that have used its token.
+    pub(crate) async fn managers(&self, runner: u64) -> Result<Vec<RunnerManager>, GitlabError> {
+        read(&self.call(Method::GET, &format!("/runners/{runner}/managers")).await?)
+    }
+
+    /// Whether the log of the job has any text. A job that no runner has received has none. Only the first bytes are read: GitLab has no request for
+    /// the length of the log of a running job, and ignores `Range`.
     pub(crate) async fn has_log(&self, job: &Job) -> Result<bool, GitlabError> {
-        let answer = self.call(Method::GET, &format!("{}/trace", path(job))).await?;
+        let answer = self.ask(Method::GET, &format!("{}/trace", path(job)), Body::Start).await?;
         Ok(!answer.body.is_empty())
     }
 
-    pub(crate) async fn cancel(&self, job: &Job) -> Result<(), GitlabError> {
-        self.call(Method::POST, &format!("{}/cancel", path(job))).await.map(drop)
+    /// Cancels a job that runs. Returns its status: GitLab accepts the request for any job, and does not change one that has ended.
+    pub(crate) async fn cancel(&self, job: &Job) -> Result<String, GitlabError> {
+        let job: Job = read(&self.call(Method::POST, &format!("{}/cancel", path(job))).await?)?;
+        Ok(job.status)
     }
 
     /// Queues the job again. Returns the new job.
@@ -123,8 +145,13 @@ impl Gitlab {
     }
 
     async fn call(&self, method: Method, path: &str) -> Result<Answer, GitlabError> {
+        self.ask(method, path, Body::Whole).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Answer, GitlabError> {
         let Shared { instance, token, connection } = &*self.0;
-        let answer = connection.call(instance, method, format!("{instance}/api/v4{path}"), token).await?;
+        let url = format!("{instance}/api/v4{path}");
+        let answer = connection.call(instance, method, url, token, body).await?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => Ok(answer),
             status => Err(GitlabError::Status(status)),

@@ -125,7 +125,7 @@ async fn job_is_cancelled_and_retried() {
     let gitlab = server.gitlab();
     let jobs = gitlab.running_jobs(7, "s_1").await.unwrap();
     assert!(!gitlab.has_log(&jobs[0]).await.unwrap());
-    gitlab.cancel(&jobs[0]).await.unwrap();
+    assert_eq!(gitlab.cancel(&jobs[0]).await.unwrap(), "running");
     assert_eq!(gitlab.retry(&jobs[0]).await.unwrap().id, 2);
     let requests = server.requests();
     let lines: Vec<_> = requests.iter().skip(1).map(|head| head.lines().next().unwrap()).collect();
@@ -179,6 +179,42 @@ async fn failures_are_named_without_the_token() {
 }
 
 #[tokio::test]
+async fn page_and_number_of_jobs_are_limited() {
+    let page = |jobs: usize| format!("[{}]", vec![job(1); jobs].join(","));
+    let server = Server::new(vec![response(200, "", &page(PAGE + 1))]).await;
+    let error = server.gitlab().running_jobs(7, "s_1").await.unwrap_err();
+    assert!(matches!(error, GitlabError::NotGitlab), "{error:?}");
+    assert_eq!(MAX_JOBS, 2000, "the text of the error");
+}
+
+/// The log of a job that runs can have 100 MB. Only its first bytes are read.
+#[tokio::test]
+async fn log_is_not_read_to_its_end() {
+    for (answer, has_log) in [
+        (response(200, "", ""), false),
+        ("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), false),
+        ("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nRun\r\n".to_owned(), true),
+        ("HTTP/1.1 200 X\r\ncontent-length: 100000000\r\n\r\nRunning".to_owned(), true),
+    ] {
+        let server = Server::new(vec![answer.clone()]).await;
+        let asked = server.gitlab();
+        let job = serde_json::from_str(&job(1)).unwrap();
+        let limited = tokio::time::timeout(std::time::Duration::from_secs(10), asked.has_log(&job)).await;
+        assert_eq!(limited.unwrap().unwrap(), has_log, "{answer}");
+    }
+}
+
+#[test]
+fn only_a_name_that_does_not_exist_is_permanent() {
+    let resolve = |text: &str| {
+        let text = format!("failed to lookup address information: {text}");
+        GitlabError::request(&std::io::Error::other(text)).is_transient()
+    };
+    assert!(!resolve("Name or service not known") && !resolve("No address associated with hostname"));
+    assert!(resolve("Temporary failure in name resolution"));
+}
+
+#[tokio::test]
 async fn endless_pages_end() {
     let page = response(200, "x-next-page: 2\r\n", "[]");
     let server = Server::new(vec![page; MAX_PAGES + 1]).await;
@@ -187,9 +223,9 @@ async fn endless_pages_end() {
     assert_eq!(server.requests().len(), MAX_PAGES);
 }
 
-#[tokio::test]
-async fn certificate_of_an_authority_is_trusted_only_if_configured() {
-    let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+/// A certificate for this name, and the acceptor of a server that has it.
+fn tls(name: &str) -> (rcgen::CertifiedKey<rcgen::KeyPair>, TlsAcceptor) {
+    let key = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     let certificate = key.cert.der().clone();
     let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -198,14 +234,43 @@ async fn certificate_of_an_authority_is_trusted_only_if_configured() {
         .with_no_client_auth()
         .with_single_cert(vec![certificate], private)
         .unwrap();
-    let tls = TlsAcceptor::from(Arc::new(config));
-    let server = Server::with_tls(vec![response(200, "", "[]")], Some(tls)).await;
+    (key, TlsAcceptor::from(Arc::new(config)))
+}
+
+#[tokio::test]
+async fn certificate_of_an_authority_is_trusted_only_if_configured() {
+    let (key, acceptor) = tls("localhost");
+    let server = Server::with_tls(vec![response(200, "", "[]")], Some(acceptor)).await;
     let url = format!("https://localhost:{}", server.address.port());
     let trusted = gitlab(&url, Some(key.cert.pem()));
     assert_eq!(trusted.running_jobs(7, "s_1").await.unwrap(), []);
-    let error = gitlab(&url, None).running_jobs(7, "s_1").await.unwrap_err().to_string();
-    let no_authorities = error.contains("no CA certificates");
-    assert!(no_authorities || error.contains("certificate"), "{error}");
+    let error = gitlab(&url, None).running_jobs(7, "s_1").await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("no CA certificates") || text.contains("certificate"), "{text}");
+    assert!(!error.is_transient(), "{error:?}");
+}
+
+/// What TLS refuses once, it refuses for the whole minute of a receipt. A server that is being restarted closes connections.
+#[tokio::test]
+async fn refused_tls_is_permanent_and_closed_connection_is_not() {
+    let (key, acceptor) = tls("other.example");
+    let pem = Some(key.cert.pem());
+    let wrong_name = Server::with_tls(vec![], Some(acceptor)).await.address.port();
+    let closing = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closing_port = closing.local_addr().unwrap().port();
+    let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plain_port = plain.local_addr().unwrap().port();
+    tokio::spawn(async move { while closing.accept().await.is_ok() {} });
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = plain.accept().await {
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        }
+    });
+    for (port, is_transient) in [(wrong_name, false), (plain_port, false), (closing_port, true)] {
+        let asked = gitlab(&format!("https://localhost:{port}"), pem.clone());
+        let error = asked.running_jobs(7, "s_1").await.unwrap_err();
+        assert_eq!(error.is_transient(), is_transient, "{error:?}");
+    }
 }
 
 #[test]

@@ -14,6 +14,17 @@ use crate::{
     },
 };
 
+/// Logs an empty list of jobs, and warns about lost jobs and about what prevents the list. `path`: the attribute of the manager.
+pub(super) fn report_receipt(name: &str, path: &AttributePath, receipt: Option<&Receipt>) {
+    let Some(receipt) = receipt else { return };
+    if receipt.is_empty_list() {
+        tracing::info!(manager = name, "{}", receipt::EMPTY);
+    }
+    for warning in receipt::warnings(name, receipt) {
+        call().warn(warning.at(path.clone()));
+    }
+}
+
 /// Logs how the runner exited, and warns if it did not exit cleanly. `path`: the attribute of the manager.
 pub(super) fn report_end(
     name: &str,
@@ -32,9 +43,6 @@ pub(super) fn report_end(
             let joined = ended.started_by == StartedBy::Joined;
             tracing::info!(manager = name, waited, forced = ended.forced, joined, reason, "runner exited");
         }
-    }
-    if ended.receipt.as_ref().is_some_and(Receipt::is_empty_list) {
-        tracing::info!(manager = name, "{}", receipt::EMPTY);
     }
     for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {
         call().warn(warning.at(attribute.map_or_else(|| path.clone(), AttributePath::new)));

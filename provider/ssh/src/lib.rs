@@ -102,6 +102,7 @@ pub use keys::error::KeyError;
 pub use limits::{CALL_TIMEOUT, CONNECT_TIMEOUT, KEEPALIVE_INTERVAL, Limits};
 pub use route::{ConnectionMethod, Phase, Route};
 pub use secret::Secret;
+pub use session::is_unknown_name;
 pub use stream::{BoxStream, ByteStream};
 pub use target::{AgentSource, CredentialSource, Hop, KeySource, Login, Selectors, Target};
 pub use trust::{

@@ -11,7 +11,7 @@ use grit_tests::{
     },
     poll,
     rollout::{PATIENCE, is_signal},
-    terraform::{Run, Workspace},
+    terraform::{Run, Workspace, core},
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -67,8 +67,16 @@ impl Fleet {
 
     /// Writes the configuration. `gitlab`: the object of the provider block.
     fn write(&self, gitlab: &Json, resources: &Json) {
+        self.write_with(gitlab, resources, &Json::Null);
+    }
+
+    /// As [`Self::write`], with an action `grit_drain.x`.
+    fn write_with(&self, gitlab: &Json, resources: &Json, action: &Json) {
         let mut main: Json = serde_json::from_str(&self.lab.configuration(resources)).unwrap();
         main["provider"]["grit"]["gitlab"] = gitlab.clone();
+        if !action.is_null() {
+            main["action"]["grit_drain"]["x"]["config"] = action.clone();
+        }
         self.workspace.write("main.tf.json", &main.to_string()).unwrap();
     }
 
@@ -78,9 +86,14 @@ impl Fleet {
 
     /// Runs Terraform while GitLab does not respond, until every runner has received SIGQUIT.
     fn run(&self, command: impl FnOnce(&Workspace) -> Run + Send) -> Run {
+        self.run_on(&self.instances, command)
+    }
+
+    /// As [`Self::run`], for some of the runners.
+    fn run_on(&self, instances: &[Instance], command: impl FnOnce(&Workspace) -> Run + Send) -> Run {
         std::thread::scope(|scope| {
             let run = scope.spawn(|| command(&self.workspace));
-            for instance in &self.instances {
+            for instance in instances {
                 self.lab.events().wait_for("a drain begins", PATIENCE, |event| {
                     event.subject == instance.name && is_signal(event, "SIGQUIT")
                 });
@@ -193,6 +206,56 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
     ] {
         let found = warnings(&drain(number, &gitlab, "20s"));
         assert!(found.len() == 1 && parts.iter().all(|part| found[0].contains(part)), "{found:?}");
+    }
+}
+
+/// GitLab answers the first question, and then limits the rate. The drain resource, the shutdown resource and the action name the job.
+#[test]
+fn listed_job_is_named_by_each_kind_of_drain_if_gitlab_fails() {
+    let fleet = Fleet::start(&["m1".to_owned(), "m2".to_owned(), "m3".to_owned()], 1);
+    let queue = fleet.lab.queue();
+    queue.add_api_token(TOKEN, Access::Reporter);
+    fleet.assign(3);
+    let (gitlab, none) = (fleet.gitlab(TOKEN), json!({}));
+    let only = |number: usize| {
+        let instance = &fleet.instances[number];
+        let mut manager = instance.runner_manager();
+        manager["instance_id"] = json!(instance.id);
+        (std::slice::from_ref(instance), manager)
+    };
+    let check = |instance: &Instance, run: &Run| {
+        let warnings = run.warnings();
+        let is_there = |title: &str, text: &str| {
+            warnings.iter().any(|(found, detail)| *found == title && detail.contains(text))
+        };
+        let name = &instance.name;
+        assert_eq!(named(run).len(), 1, "{name}: {warnings:?}");
+        assert!(is_there(&format!("Jobs of {name} were lost"), "lists 1 running job"), "{warnings:?}");
+        assert!(is_there(&format!("Jobs of {name} were not checked in GitLab"), "429"), "{warnings:?}");
+    };
+
+    let (instance, manager) = only(0);
+    let drain = json!({
+        "instance_id": instance[0].id, "runner_manager": manager, "timeouts": { "delete": "15s" },
+    });
+    fleet.write(&gitlab, &json!({ "grit_runner_drain": { "one": drain } }));
+    fleet.workspace.apply().unwrap().succeeded();
+    queue.limit_api(Some(1));
+    check(&instance[0], &fleet.run_on(instance, |workspace| workspace.destroy().unwrap()).succeeded());
+
+    let (instance, manager) = only(1);
+    let shutdown = json!({ "runner_managers": { "m2": manager }, "timeouts": { "create": "15s" } });
+    fleet.write(&gitlab, &json!({ "grit_runner_shutdown": { "old": shutdown } }));
+    queue.limit_api(Some(1));
+    check(&instance[0], &fleet.run_on(instance, |workspace| workspace.apply().unwrap()).succeeded());
+
+    if core().has_actions() {
+        let (instance, manager) = only(2);
+        let drain = json!({ "runner_managers": { "m3": manager }, "timeouts": { "invoke": "15s" } });
+        fleet.write_with(&gitlab, &none, &drain);
+        queue.limit_api(Some(1));
+        let invoke = ["apply", "-json", "-auto-approve", "-invoke=action.grit_drain.x"];
+        check(&instance[0], &fleet.run_on(instance, |workspace| workspace.run(invoke).unwrap()).succeeded());
     }
 }
 

@@ -3,10 +3,7 @@
 use grit_plugin::Problem;
 
 use super::{Subject, bad_end, exit_unseen, forced, no_callback};
-use crate::{
-    explain::receipt,
-    fleet::drain::{DrainPolicy, Ended, Mode},
-};
+use crate::fleet::drain::{DrainPolicy, Ended, Mode};
 
 /// Each warning, and the attribute that it is about, if it is not the runner manager.
 pub(crate) fn warnings(
@@ -17,14 +14,12 @@ pub(crate) fn warnings(
 ) -> Vec<(Option<&'static str>, Problem)> {
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
     let of_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why, subject));
-    let receipt = ended.receipt.iter().flat_map(|receipt| receipt::warnings(manager, receipt));
     let of_manager = ended
         .forced
         .then(|| forced(manager, policy.timeout, &ended.aborted, subject))
         .into_iter()
         .chain(ended.exit_unseen.then(|| exit_unseen(manager, subject)))
-        .chain(bad_end(manager, &ended.snapshot, by_choice, subject))
-        .chain(receipt);
+        .chain(bad_end(manager, &ended.snapshot, by_choice, subject));
     let of_callback = of_callback.map(|warning| (Some("shutdown_callback"), warning));
     of_manager.map(|warning| (None, warning)).chain(of_callback).collect()
 }
@@ -41,7 +36,7 @@ mod tests {
         fleet::{
             Retry,
             drain::{NoCallback, OnTimeout, OnUnreachable, StartedBy, Until},
-            receipt::{NoReceipt, OnLostJobs},
+            receipt::OnLostJobs,
         },
     };
 
@@ -57,7 +52,6 @@ mod tests {
             exit_unseen: true,
             snapshot,
             no_callback: Some(NoCallback::Upstream),
-            receipt: Some(NoReceipt::Upstream.into()),
         };
         let policy = DrainPolicy {
             mode: Mode::Graceful,
@@ -75,7 +69,7 @@ mod tests {
             found.into_iter().map(|(attribute, warning)| (attribute, warning.summary)).collect()
         };
         let of_resource = titles(Subject::Drain);
-        assert_eq!(of_resource.len(), 5, "{of_resource:?}");
+        assert_eq!(of_resource.len(), 4, "{of_resource:?}");
         for subject in [Subject::ShutdownCreate, Subject::Action] {
             assert_eq!(titles(subject), of_resource);
         }

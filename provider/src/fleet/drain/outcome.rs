@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     client::{ClientError, Snapshot},
-    fleet::{peers::TooFewPeers, receipt::Receipt},
+    fleet::peers::TooFewPeers,
 };
 
 /// A successful drain.
@@ -32,8 +32,6 @@ pub struct Ended {
     pub snapshot: Snapshot,
     /// Why the wrapper does not send the callback of this drain.
     pub no_callback: Option<NoCallback>,
-    /// What GitLab says about the jobs of the runner, if it was asked.
-    pub receipt: Option<Receipt>,
 }
 
 /// A shutdown in progress.

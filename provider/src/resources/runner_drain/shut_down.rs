@@ -12,7 +12,7 @@ use crate::{
     },
     fleet::{drain::Drained, draining::Draining},
     manager::Manager,
-    resources::report::report_end,
+    resources::report::{report_end, report_receipt},
 };
 
 impl RunnerDrain {
@@ -32,7 +32,9 @@ impl RunnerDrain {
         tracing::info!(manager = name, reason = policy.request.reason, "drain started");
         let guard = options.guard(configuration);
         let draining = Draining { run, manager, policy: &policy, guard, gitlab: configuration.gitlab() };
-        match draining.run(&manager.client(), &call().stop).await {
+        let (outcome, receipt) = draining.run(&manager.client(), &call().stop).await;
+        report_receipt(name, &AttributePath::root(), receipt.as_ref());
+        match outcome {
             Ok(Drained::Ended(ended)) => {
                 report_end(name, &AttributePath::root(), Subject::Drain, &policy, &ended);
                 Ok(())

@@ -209,7 +209,7 @@ impl RunnerHealth {
         let retry = configuration.retry(None, Some(1));
         let policy = &DrainPolicy { until: Until::Accepted, retry, ..policy };
         let draining = Draining { run, manager, policy, guard: options.guard(configuration), gitlab: None };
-        draining.run(client, &call().stop).await.map(|_| ()).map_err(Left::NotDrained)
+        draining.run(client, &call().stop).await.0.map(|_| ()).map_err(Left::NotDrained)
     }
 }
 

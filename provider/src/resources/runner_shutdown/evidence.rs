@@ -10,7 +10,7 @@ use crate::{
         object::object,
     },
     explain::receipt,
-    fleet::drain::Ended,
+    fleet::{drain::Ended, receipt::Receipt},
     manager::UNVERIFIED_PEER,
 };
 
@@ -44,9 +44,14 @@ object! {
 
 impl Evidence {
     /// The report of the wrapper that the process has exited.
-    pub(super) fn stopped(ended: &Ended, protected: bool, now: OffsetDateTime) -> Self {
+    pub(super) fn stopped(
+        ended: &Ended,
+        receipt: Option<&Receipt>,
+        protected: bool,
+        now: OffsetDateTime,
+    ) -> Self {
         Self {
-            receipt: optional_value(ended.receipt.as_ref().and_then(receipt::text)),
+            receipt: optional_value(receipt.and_then(receipt::text)),
             verified_at: optional_value(rfc3339(now)),
             ..Self::of(STOPPED, &ended.snapshot, protected)
         }

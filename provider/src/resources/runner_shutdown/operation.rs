@@ -28,16 +28,17 @@ use crate::{
         self, Failure, Outcomes,
         drain::{DrainPolicy, Drained, NotDrained, Until},
         draining::Draining,
+        receipt::Receipt,
     },
     manager::at,
-    resources::report::report_end,
+    resources::report::{report_end, report_receipt},
 };
 
 /// The managers that are not known to have terminated, by key.
 type Open<'a> = BTreeMap<&'a String, &'a RunnerManagerArgs>;
 
-/// The end of a drain, and whether the kernel protects the address of the wrapper.
-type Outcome = Result<(Drained, bool), Failure<NotDrained>>;
+/// The end of a drain, whether the kernel protects the address of the wrapper, and the receipt.
+type Outcome = Result<(Drained, bool, Option<Receipt>), Failure<NotDrained>>;
 
 impl RunnerShutdown {
     /// Shuts down all open managers of `planned`. A failed update keeps what `prior` and this call have achieved.
@@ -127,8 +128,9 @@ impl RunnerShutdown {
             tracing::info!(manager = manager.name, reason = policy.request.reason, "drain started");
             let guard = planned.options().guard(configuration);
             let draining = Draining { run, manager: &manager, policy, guard, gitlab: configuration.gitlab() };
-            let drained = draining.run(&manager.client(), stop).await?;
-            Ok((drained, manager.has_protected_address()))
+            let (drained, receipt) = draining.run(&manager.client(), stop).await;
+            report_receipt(&manager.name, &at(&manager.name), receipt.as_ref());
+            Ok((drained?, manager.has_protected_address(), receipt))
         })
         .await
     }
@@ -155,11 +157,11 @@ fn record(
     for (key, outcome) in outcomes {
         let policy = &policies[&key];
         let found = match outcome {
-            Ok((Drained::Ended(ended), protected)) => {
+            Ok((Drained::Ended(ended), protected, receipt)) => {
                 report_end(&key, &at(&key), subject, policy, &ended);
-                Evidence::stopped(&ended, protected, now)
+                Evidence::stopped(&ended, receipt.as_ref(), protected, now)
             }
-            Ok((Drained::InProgress(drain), protected)) => {
+            Ok((Drained::InProgress(drain), protected, _)) => {
                 if let Some(why) = &drain.no_callback {
                     let warning = drain::no_callback(&key, why, subject);
                     call().warn(warning.at(AttributePath::new("shutdown_callback")));
@@ -167,7 +169,7 @@ fn record(
                 tracing::info!(manager = key, "shutdown in progress; not waiting for the exit");
                 Evidence::in_progress(&drain.snapshot, protected)
             }
-            Ok((Drained::AssumedTerminated { attempts, waited, error }, _)) => {
+            Ok((Drained::AssumedTerminated { attempts, waited, error }, ..)) => {
                 let setting = policy.on_unreachable;
                 let warning = drain::assumed_terminated(&key, attempts, waited, &error, setting);
                 call().warn(warning.at(at(&key)));

@@ -86,7 +86,7 @@ pub(super) fn of_disconnect(message: &str) -> Cause {
 }
 
 /// Whether the name service reported that a name or its address does not exist: messages of glibc, musl and the BSDs.
-pub(crate) fn is_unknown_name(text: &str) -> bool {
+pub fn is_unknown_name(text: &str) -> bool {
     [
         "Name or service not known",
         "No address associated with",

@@ -18,7 +18,7 @@ mod user_certificate;
 
 pub(crate) use agent::Agent;
 pub(crate) use auth::Credential;
-pub(crate) use failure::is_unknown_name;
+pub use failure::is_unknown_name;
 pub(crate) use private_key::{CertifiedKey, DecodeError, PrivateKey, check_certificate};
 
 use std::{

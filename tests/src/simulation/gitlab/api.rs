@@ -149,6 +149,7 @@ impl Inner {
         let is_read = *method == Method::GET;
         match parts.as_slice() {
             ["runners", runner, "jobs"] if is_read => self.jobs_of_runner(runner, query),
+            ["runners", runner, "managers"] if is_read => self.managers(runner),
             ["projects", "7", "jobs", job, "trace"] if is_read => self.job_log(job),
             ["projects", "7", "jobs", _, _] if self.gitlab.settings.receipt == Receipt::ReadOnly => {
                 status_only(403)
@@ -178,7 +179,8 @@ impl Inner {
             self.gitlab.jobs.iter().rev().filter(|(_, job)| job.owner.as_ref().is_some_and(is_wanted));
         let only_running = query.get("status") == Some(&"running");
         let listed = of_runner.filter(|(_, job)| !only_running || job.is_listed());
-        let all: Vec<Json> = listed.map(|(id, job)| shown(*id, job.is_listed())).collect();
+        let status = |job: &super::Job| if job.is_listed() { "running" } else { "success" };
+        let all: Vec<Json> = listed.map(|(id, job)| shown(*id, status(job))).collect();
         // The administrator of an instance can set a smaller maximum than the one that is wanted.
         let size = self.gitlab.settings.page;
         let page: usize = query.get("page").and_then(|page| page.parse().ok()).unwrap_or(1);
@@ -188,6 +190,31 @@ impl Inner {
         }
         let jobs: Vec<_> = all.into_iter().skip((page - 1) * size).take(size).collect();
         Answer { next_page: Some(next), has_total: is_old, ..answer(200, &json!(jobs)) }
+    }
+
+    /// A manager with a running job sends its log, and so keeps in contact.
+    fn managers(&mut self, runner: &str) -> Answer {
+        let Some(section) =
+            (0..self.gitlab.settings.sections).find(|it| runner_id(*it).to_string() == runner)
+        else {
+            return status_only(404);
+        };
+        let now = Instant::now();
+        let sends = |host: &str| {
+            self.gitlab.jobs.values().any(|job| {
+                let is_its =
+                    job.owner.as_ref().is_some_and(|owner| owner.host == host && owner.section == section);
+                is_its && job.fate == Fate::Assigned && job.has_log()
+            })
+        };
+        let of_section = self.gitlab.contacts.iter().filter(|((_, known), _)| *known == section);
+        let managers: Vec<_> = of_section
+            .map(|((host, _), last)| {
+                let contacted_at = if sends(host) { now } else { *last };
+                json!({ "system_id": system_id_of(host), "contacted_at": format!("{contacted_at:?}") })
+            })
+            .collect();
+        answer(200, &json!(managers))
     }
 
     fn job_log(&mut self, id: &str) -> Answer {
@@ -201,8 +228,9 @@ impl Inner {
     fn cancel_job(&mut self, id: &str) -> Answer {
         let Ok(id) = id.parse() else { return status_only(404) };
         let Some(job) = self.gitlab.jobs.get_mut(&id) else { return status_only(404) };
+        // As GitLab: no error, and no change.
         if !job.is_listed() {
-            return status_only(403);
+            return answer(201, &shown(id, "success"));
         }
         let has_log = job.has_log();
         // Its runner runs, and has received it or is going to.
@@ -215,7 +243,8 @@ impl Inner {
         if is_held || has_log {
             self.violation("gitlab", format!("job {id} is cancelled, which a runner has received"));
         }
-        answer(201, &shown(id, false))
+        // GitLab waits for the runner.
+        answer(201, &shown(id, "canceling"))
     }
 
     fn retry_job(&mut self, id: &str) -> Answer {
@@ -230,7 +259,7 @@ impl Inner {
         self.wake_requests();
         self.trace.count("lost job queued again");
         self.log("gitlab", format!("job {id} is queued again as job {next}"));
-        answer(201, &shown(next, false))
+        answer(201, &shown(next, "pending"))
     }
 }
 
@@ -239,8 +268,7 @@ pub(in crate::simulation) fn system_id_of(instance: &str) -> String {
     format!("s_{instance}")
 }
 
-fn shown(id: u64, is_running: bool) -> Json {
-    let status = if is_running { "running" } else { "success" };
+fn shown(id: u64, status: &str) -> Json {
     json!({ "id": id, "status": status, "web_url": format!("{URL}/-/jobs/{id}"), "project": { "id": PROJECT } })
 }
 

@@ -124,6 +124,8 @@ pub(super) struct Gitlab {
     losers: BTreeMap<u32, &'static str>,
     /// The runner processes whose drain had the outcome `clean`.
     pub(super) clean: BTreeSet<u32>,
+    /// When GitLab has handled the last request of a manager: its instance and section.
+    contacts: BTreeMap<(String, usize), Instant>,
     /// When GitLab has last listed the jobs of an instance and a section.
     asked: BTreeMap<(String, usize), Instant>,
     /// What the last finished drain of an instance has reported.
@@ -143,6 +145,7 @@ impl Gitlab {
             fault: None,
             losers: BTreeMap::new(),
             clean: BTreeSet::new(),
+            contacts: BTreeMap::new(),
             asked: BTreeMap::new(),
             receipts: BTreeMap::new(),
             settings,
@@ -180,6 +183,11 @@ impl Gitlab {
         for log in self.jobs.values_mut().filter_map(|job| job.log.as_mut()) {
             *log = (*log).min(latest);
         }
+    }
+
+    /// GitLab handles a request of this manager now.
+    fn contact(&mut self, sender: &Sender) {
+        self.contacts.insert((sender.host.clone(), sender.section), Instant::now());
     }
 
     fn add_job(&mut self) -> u64 {
@@ -293,6 +301,9 @@ impl Inner {
     fn assign(&mut self, number: u64) {
         let is_paused = self.gitlab.fault() == Some(Fault::Paused);
         let job = if is_paused { None } else { self.gitlab.pending.pop_front() };
+        if let Some(sender) = self.gitlab.requests.get(&number).map(|open| open.sender.clone()) {
+            self.gitlab.contact(&sender);
+        }
         let Some(id) = job else {
             let last_update = self.gitlab.generation;
             return self.reply_now(number, Reply::NoJob(Some(last_update)));
@@ -337,6 +348,9 @@ impl Inner {
         if let Some(job) = self.gitlab.jobs.get_mut(&id) {
             job.fate = Fate::Done;
             job.unlisted = Some(Instant::now() + lasts);
+            if let Some(owner) = job.owner.clone() {
+                self.gitlab.contact(&owner);
+            }
         }
     }
 }

@@ -14,12 +14,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// drain-start: "each of these jobs that GitLab has listed for 10 s and that has no log".
 const LOG_AFTER: Duration = Duration::from_secs(10);
 
+/// Of a job that was not cancelled.
+const IN_CONTACT: &str = "may have received a request of its runner manager";
+
 /// The warnings of a drain that has succeeded.
 #[derive(Clone, Debug)]
 pub(in crate::simulation) struct Ended {
     at: Instant,
     /// The jobs that GitLab lists.
     named: Vec<u64>,
+    /// The jobs that were not cancelled because their manager may be in contact with GitLab.
+    in_contact: Vec<u64>,
     /// The reasons why there is no receipt.
     missing: Vec<String>,
     /// The runner was not seen: a setting of the user treats it as terminated.
@@ -46,6 +51,7 @@ impl Ended {
         let mut ended = Self {
             at: Instant::now(),
             named: Vec::new(),
+            in_contact: Vec::new(),
             missing: Vec::new(),
             is_assumed: false,
             is_kept: false,
@@ -57,7 +63,11 @@ impl Ended {
         for warning in diagnostics {
             let code = warning.detail.lines().rev().find_map(|line| line.split_once("Code: "));
             match code.map_or("", |(_, code)| code) {
-                "jobs_lost" => ended.named.extend(jobs(&warning.detail)),
+                "jobs_lost" => {
+                    ended.named.extend(jobs(&warning.detail));
+                    let in_contact = warning.detail.lines().filter(|line| line.contains(IN_CONTACT));
+                    ended.in_contact.extend(in_contact.flat_map(jobs));
+                }
                 _ if warning.summary.ends_with("was skipped") => ended.is_kept = true,
                 _ if warning.summary.ends_with("was assumed terminated") => ended.is_assumed = true,
                 _ if warning.summary.ends_with("were not checked in GitLab") => {
@@ -88,7 +98,7 @@ impl Inner {
             return;
         }
         for id in &ended.named {
-            self.check_named(instance, *id, answers);
+            self.check_named(instance, *id, &ended, answers);
         }
         if ended.is_assumed {
             self.trace.count("receipt: not asked, the host is assumed to be terminated");
@@ -103,7 +113,7 @@ impl Inner {
     }
 
     /// A named job belongs to this manager, and is lost.
-    fn check_named(&mut self, instance: &str, id: u64, answers: &Answers) {
+    fn check_named(&mut self, instance: &str, id: u64, ended: &Ended, answers: &Answers) {
         let receipt = self.gitlab.settings.receipt;
         let is_of_address = self.is_of_address(instance, answers);
         let Some(job) = self.gitlab.jobs.get_mut(&id) else {
@@ -111,6 +121,7 @@ impl Inner {
         };
         job.is_named = true;
         let (fate, has_log) = (job.fate, job.has_log());
+        let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
         let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
         self.log(instance, format!("a warning names job {id}: {fate:?}"));
         if !is_its && is_of_address {
@@ -119,11 +130,16 @@ impl Inner {
         } else if !is_its {
             self.violation(instance, format!("a warning names job {id} of another manager"));
         }
+        let is_contact =
+            |((host, _), last): (&(String, usize), &Instant)| *host == owner && *last >= of_receipt();
+        let is_in_contact = ended.in_contact.contains(&id) && self.gitlab.contacts.iter().any(is_contact);
         match fate {
+            Fate::Lost(_) if is_in_contact => self.trace.count("lost job of a manager in contact named"),
             Fate::Done => self.trace.count("job named whose last report was late"),
             Fate::Lost(_) | Fate::Cancelled
                 if receipt == Receipt::Retry
                     && !has_log
+                    && !ended.is_interrupted
                     && !answers.has_failed_since(of_receipt())
                     && answers.lists_since(instance, id, LOG_AFTER) =>
             {

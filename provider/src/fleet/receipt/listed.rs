@@ -1,0 +1,176 @@
+//! The jobs that GitLab lists as running on the manager of a runner that has exited.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::fate::OnLostJobs;
+use crate::gitlab::{Gitlab, GitlabError, Job, MAX_JOBS};
+
+/// GitLab processes the last updates of the jobs within this time.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// At the end of a drain's time, a question has at least this time after [`HANDLED_AFTER`], and a job to retry is listed for
+/// `LOG_AFTER` before.
+const SHORTEST: Duration = Duration::from_secs(10);
+const SHORTEST_RETRY: Duration = Duration::from_secs(20);
+
+/// GitLab can assign a job to a request that the runner has cancelled, until it has handled the request. Before that, an empty list is no evidence.
+const HANDLED_AFTER: Duration = Duration::from_secs(5);
+
+/// The pause between two questions: it doubles from the first to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A runner, and the system id of this manager.
+pub(super) type Question = (u64, String);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// From then on, an empty list is final.
+    pub(super) handled: Instant,
+    /// The last question ends then.
+    pub(super) end: Instant,
+}
+
+impl Times {
+    /// `deadline`: of the drain. A drain that has used up its time has a receipt, too.
+    pub(super) fn new(is_handled: bool, on_lost_jobs: OnLostJobs, deadline: Instant) -> Self {
+        let now = Instant::now();
+        let shortest = match on_lost_jobs {
+            OnLostJobs::Warn => SHORTEST,
+            OnLostJobs::Retry => SHORTEST_RETRY,
+        };
+        let handled = if is_handled { now } else { now + HANDLED_AFTER };
+        Self { handled, end: deadline.min(now + LIMIT).max(now + shortest) }
+    }
+}
+
+/// The last complete answer of GitLab.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) questions: Vec<Question>,
+    on_lost_jobs: OnLostJobs,
+    pub(super) jobs: Vec<ListedJob>,
+    /// Whether the last question was answered.
+    pub(super) is_answered: bool,
+    /// When GitLab had received the last request of each manager, read after it had handled those of the exited runner.
+    pub(super) contacts: Option<Vec<Option<String>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct ListedJob {
+    pub(super) job: Job,
+    /// The first answer since when all questions were answered, and all answers have listed the job.
+    pub(super) since: Option<Instant>,
+}
+
+impl Listed {
+    pub(super) fn new(questions: Vec<Question>, on_lost_jobs: OnLostJobs) -> Self {
+        Self { questions, on_lost_jobs, jobs: Vec::new(), is_answered: false, contacts: None }
+    }
+
+    /// Asks until no job is left, or until the end. Returns the error of the last question. If the end cuts this question short, the answer before
+    /// it counts.
+    pub(super) async fn until_empty(
+        &mut self,
+        manager: &str,
+        gitlab: &Gitlab,
+        times: Times,
+    ) -> Option<GitlabError> {
+        let mut pause = FIRST_PAUSE;
+        // Of the last question that has ended, unless its answer came too early to be final.
+        let mut last: Option<Result<(), GitlabError>> = None;
+        loop {
+            let asked = Instant::now();
+            let looks =
+                self.on_lost_jobs == OnLostJobs::Retry && self.contacts.is_none() && asked >= times.handled;
+            let question = async {
+                let jobs = self.ask(gitlab).await?;
+                let looks = looks && !jobs.is_empty();
+                let contacts = if looks { contacts(gitlab, &self.questions).await.ok() } else { None };
+                Ok((jobs, contacts))
+            };
+            let found: Result<_, GitlabError> = tokio::select! {
+                biased;
+                found = question => found,
+                () = sleep_until(times.end) => {
+                    return last.unwrap_or_else(|| Err(GitlabError::Timeout(asked.elapsed()))).err();
+                }
+            };
+            let is_over = Instant::now() + pause >= times.end;
+            last = match found {
+                Ok((jobs, contacts)) => {
+                    let is_empty = jobs.is_empty();
+                    let is_early = is_empty && asked < times.handled;
+                    self.answered(jobs);
+                    self.contacts = self.contacts.take().or(contacts);
+                    if !is_early && (is_over || is_empty) {
+                        return None;
+                    }
+                    let left = self.jobs.len();
+                    tracing::info!(
+                        manager,
+                        left,
+                        "waiting until GitLab lists no running job of this manager"
+                    );
+                    (!is_early).then_some(Ok(()))
+                }
+                Err(error) => {
+                    self.failed();
+                    if is_over || !error.is_transient() {
+                        return Some(error);
+                    }
+                    tracing::info!(manager, "waiting for the list of running jobs from GitLab: {error}");
+                    Some(Err(error))
+                }
+            };
+            if !is_over {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    fn answered(&mut self, jobs: Vec<Job>) {
+        let now = Instant::now();
+        let listed = |job: Job| {
+            let known = self.jobs.iter().find(|known| known.job.id == job.id);
+            let since = known.and_then(|known| known.since).unwrap_or(now);
+            ListedJob { job, since: Some(since) }
+        };
+        self.jobs = jobs.into_iter().map(listed).collect();
+        self.is_answered = true;
+    }
+
+    /// In an outage, the log of a job does not arrive at GitLab either.
+    fn failed(&mut self) {
+        self.is_answered = false;
+        self.jobs.iter_mut().for_each(|listed| listed.since = None);
+    }
+
+    async fn ask(&self, gitlab: &Gitlab) -> Result<Vec<Job>, GitlabError> {
+        let mut jobs = Vec::new();
+        for (runner, system_id) in &self.questions {
+            jobs.extend(gitlab.running_jobs(*runner, system_id).await?);
+            if jobs.len() > MAX_JOBS {
+                return Err(GitlabError::TooManyJobs);
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// When GitLab has last received a request of each manager; `None` for a manager that it does not list.
+pub(super) async fn contacts(
+    gitlab: &Gitlab,
+    questions: &[Question],
+) -> Result<Vec<Option<String>>, GitlabError> {
+    let mut contacts = Vec::new();
+    for (runner, system_id) in questions {
+        let managers = gitlab.managers(*runner).await?;
+        let manager = managers.into_iter().find(|manager| manager.system_id == *system_id);
+        contacts.push(manager.and_then(|manager| manager.contacted_at));
+    }
+    Ok(contacts)
+}
