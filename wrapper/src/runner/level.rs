@@ -113,11 +113,13 @@ pub(super) fn health_level(evidence: &Evidence) -> (Level, Vec<String>) {
     (level, reasons)
 }
 
-/// The maximum level of this runner: `process` if it is configured without an HTTP server.
+/// The maximum level of this runner: `process` if it is configured without an HTTP server, or if the wrapper does not read its configuration.
 ///
 /// If the configuration is missing or has no section, the maximum is `working`, so that the fault is visible.
 pub(super) fn level_max(evidence: &Evidence) -> Level {
     let configured = match &evidence.config {
+        // Only another command changes this.
+        Some(Err(ConfigError::OfAnotherUser(_))) => return Level::Process,
         Some(Ok(config)) => !config.sections.is_empty(),
         Some(Err(error)) => *error == ConfigError::RunSingle,
         None => false,

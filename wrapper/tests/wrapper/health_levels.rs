@@ -285,12 +285,12 @@ async fn runner_of_another_user_needs_the_path_of_its_config() {
         };
         let wrapper = start.command(&words);
         let mut client = wrapper.v1_client().await;
-        let (level, reason, concurrent) = match config {
-            Some(_) => (Level::Ready, "", Some(1)),
-            None => (Level::Process, unknown.as_str(), None),
+        let (level, level_max, reason, concurrent) = match config {
+            Some(_) => (Level::Ready, Level::Working, "", Some(1)),
+            None => (Level::Process, Level::Process, unknown.as_str(), None),
         };
         let health = becomes(&mut client, level, reason).await;
-        assert_eq!(health.concurrent, concurrent, "{:?}", health.reasons);
+        assert_eq!((health.level_max(), health.concurrent), (level_max, concurrent), "{:?}", health.reasons);
         assert!(!health.reasons.join("; ").contains("no HTTP server"), "{:?}", health.reasons);
     }
 }
