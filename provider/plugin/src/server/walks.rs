@@ -39,9 +39,13 @@ impl Walks {
         *self.0.lock() = Seen { configured: true, walk };
     }
 
-    /// A call that only a plan makes.
+    /// A call that only a plan makes. It does not change a proven apply: an error there could destroy an instance before its drain, and in a plan a
+    /// warning in place of an error changes nothing.
     pub(super) fn saw_plan(&self) {
-        self.0.lock().walk = Walk::Plan;
+        let mut seen = self.0.lock();
+        if seen.walk != Walk::Apply {
+            seen.walk = Walk::Plan;
+        }
     }
 
     /// A plan of an object that was planned before: in an apply, or again in one plan, of which the first call has proved that it is one.
@@ -84,6 +88,8 @@ mod tests {
         assert_eq!(walks.now(), Walk::Unknown);
         walks.saw_apply();
         assert_eq!(walks.now(), Walk::Apply);
+        walks.saw_plan();
+        assert_eq!(walks.now(), Walk::Apply, "until the next configure");
         walks.configured(true);
         walks.saw_second_plan();
         assert_eq!(walks.now(), Walk::Plan);
