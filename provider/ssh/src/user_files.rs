@@ -69,7 +69,22 @@ pub fn read_up_to(path: &Path, largest: u64) -> Result<Vec<u8>, String> {
 /// As [`read`], a file of text that may be secret.
 pub fn read_text(path: &Path) -> Result<Secret, String> {
     let bytes = zeroize::Zeroizing::new(read(path)?);
-    str::from_utf8(&bytes).map(Secret::new).map_err(|_| "it is not valid UTF-8".to_owned())
+    str::from_utf8(&bytes).map(Secret::new).map_err(|_| {
+        match bytes.get(..2) {
+            Some([0xff, 0xfe] | [0xfe, 0xff]) => {
+                "it is UTF-16, as Windows PowerShell writes with `>`; write the file in UTF-8 or ASCII"
+            }
+            _ => "it is not valid UTF-8",
+        }
+        .to_owned()
+    })
+}
+
+/// The byte order mark of UTF-8, with which some editors on Windows begin a file.
+pub(crate) const MARK: &str = "\u{feff}";
+
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix(MARK).unwrap_or(text)
 }
 
 /// An I/O error without its number: `No such file or directory`.
@@ -89,6 +104,19 @@ mod tests {
         {
             assert_eq!(shown(Path::new(key)), "(value hidden: not a path)");
             assert!(read(Path::new(key)).unwrap_err().contains("expected a file path"));
+        }
+    }
+
+    #[test]
+    fn text_in_utf16_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        for (bytes, problem) in
+            [(b"\xff\xfek\0", "UTF-16"), (b"\xfe\xff\0k", "UTF-16"), (b"\xffkey", "not valid UTF-8")]
+        {
+            std::fs::write(&file, bytes).unwrap();
+            let text = read_text(&file).unwrap_err();
+            assert!(text.contains(problem), "{bytes:?}: {text}");
         }
     }
 

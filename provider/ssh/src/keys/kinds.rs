@@ -26,7 +26,7 @@ const KEY: Kind = Kind {
 };
 
 /// The first kind that fits counts.
-static KINDS: [Kind; 9] = [
+static KINDS: [Kind; 10] = [
     Kind { starts: &["-----BEGIN OPENSSH PRIVATE KEY-----"], name: "OpenSSH", ..KEY },
     Kind { starts: &["-----BEGIN RSA PRIVATE KEY-----"], name: "RSA PEM, PKCS#1", ..KEY },
     Kind { starts: &["-----BEGIN EC PRIVATE KEY-----"], name: "EC PEM, SEC1", ..KEY },
@@ -44,6 +44,14 @@ static KINDS: [Kind; 9] = [
         starts: &["-----BEGIN PUBLIC KEY-----", "ssh-", "ecdsa-", "sk-"],
         name: "a public key",
         problem: Some("the private key is required; use the file without .pub"),
+        ..KEY
+    },
+    Kind {
+        starts: &["-----BEGIN EC PARAMETERS-----"],
+        name: "EC parameters",
+        problem: Some(
+            "it has only the parameters of the curve; the part -----BEGIN EC PRIVATE KEY----- is missing",
+        ),
         ..KEY
     },
     // `-----BEGIN ` and `PuTTY-User-Key-File-` in base64.

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use crate::{
     secret::Secret,
     session::{CertifiedKey, DecodeError, PrivateKey},
+    user_files,
 };
 use error::KeyError;
 use kinds::Kind;
@@ -72,10 +73,10 @@ pub(crate) fn load_certificate(text: &str, key: &PrivateKey, source: &str) -> Re
         .map_err(|problem| KeyError::Certificate { source_name: source.to_owned(), problem })
 }
 
-/// The lines without the indentation of a heredoc, and without blank lines and carriage returns.
+/// The lines without the indentation of a heredoc, and without blank lines, carriage returns and a byte order mark.
 fn without_indentation(text: &str) -> Zeroizing<String> {
     let mut lines = Zeroizing::new(String::with_capacity(text.len()));
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in user_files::without_mark(text).lines().map(str::trim).filter(|line| !line.is_empty()) {
         if !lines.is_empty() {
             lines.push('\n');
         }

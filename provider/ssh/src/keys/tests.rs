@@ -127,6 +127,7 @@ fn unusable_key_error_names_format_and_fix() {
         (&no_label, "its first line is missing"),
         (der, "its first line is missing"),
         ("hello", "unknown format"),
+        ("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n", "EC parameters"),
         ("c2VjcmV0", "unknown format"),
         ("ssh-ed25519 AAAA", "a public key"),
         ("sk-ssh-ed25519@openssh.com AAAA", "a public key"),

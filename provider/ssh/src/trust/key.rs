@@ -87,22 +87,59 @@ impl Pin {
     }
 }
 
-/// Parses `SHA256:…`, `TYPE BASE64 [COMMENT]`, and `HOST TYPE BASE64`, the output of `ssh-keyscan`.
+/// Parses `SHA256:…`, `TYPE BASE64 [COMMENT]`, `HOST TYPE BASE64`, the output of `ssh-keyscan`, and `BITS SHA256:… COMMENT (TYPE)`, the output of
+/// `ssh-keygen -lf`.
 impl FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(digest) = text.strip_prefix("SHA256:") {
-            let digest = LENIENT.decode(digest.trim()).ok().and_then(|bytes| bytes.try_into().ok());
+        let after_host = text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
+        if let Some(key) = HostKey::parse(text).or_else(|| HostKey::parse(after_host)) {
+            return Ok(Self::Key(key));
+        }
+        if let Some(digest) = fingerprint_in(text) {
+            let digest = sha256(digest);
             return digest.map(Self::Sha256).ok_or_else(|| {
                 format!("{text:?} is not a valid fingerprint; `ssh-keygen -lf KEY.pub` prints the fingerprint (`SHA256:` and 43 characters)")
             });
         }
-        let after_host = text.split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
-        HostKey::parse(text).or_else(|| HostKey::parse(after_host)).map(Self::Key).ok_or_else(|| {
-            "expected a public key (\"ssh-ed25519 AAAA…\") or a fingerprint (\"SHA256:…\"); read a .pub file with file()".to_owned()
-        })
+        if let Some(digest) = Some(text).filter(|text| text.len() >= SHA256_CHARS).and_then(sha256) {
+            return Ok(Self::Sha256(digest));
+        }
+        Err(NOT_A_PIN
+            .iter()
+            .find(|(mark, _)| text.contains(mark))
+            .map_or(EXPECTED, |(_, problem)| problem)
+            .to_owned())
     }
+}
+
+const EXPECTED: &str = "expected a public key (\"ssh-ed25519 AAAA…\") or a fingerprint (\"SHA256:…\"); read a .pub file with file()";
+
+/// What users set instead of a key, and the reason why it cannot be used.
+const NOT_A_PIN: [(&str, &str); 3] = [
+    ("@cert-authority", "an authority is not a host key: set its public key in `ssh.host_ca`"),
+    (
+        "MD5:",
+        "MD5 fingerprints are not supported: `ssh-keygen -lf KEY.pub` prints the fingerprint to use (\"SHA256:…\")",
+    ),
+    ("SSHFP", "SSHFP records are not supported: set the public key, or its fingerprint (\"SHA256:…\")"),
+];
+
+/// The characters of a SHA-256 digest in base64 without padding.
+const SHA256_CHARS: usize = 43;
+
+/// The characters after `SHA256:` in a fingerprint, or in a line of `ssh-keygen -lf`.
+pub(crate) fn fingerprint_in(text: &str) -> Option<&str> {
+    const PREFIX: &str = "SHA256:";
+    text.split_whitespace().find_map(|word| {
+        let (prefix, digest) = word.split_at_checked(PREFIX.len())?;
+        prefix.eq_ignore_ascii_case(PREFIX).then_some(digest)
+    })
+}
+
+fn sha256(digest: &str) -> Option<[u8; 32]> {
+    LENIENT.decode(digest.trim()).ok().and_then(|bytes| bytes.try_into().ok())
 }
 
 fn show(digest: &[u8; 32]) -> String {

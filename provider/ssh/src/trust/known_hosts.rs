@@ -5,6 +5,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 
 use super::{key::HostKey, pattern};
+use crate::user_files;
 
 /// The name of a host in known_hosts: `[host]:port`, or the plain host on the standard port.
 pub(crate) fn lookup_name(host: &str, port: u16) -> String {
@@ -53,6 +54,7 @@ impl Hosts {
 
 /// The valid lines with their line numbers. An error contains the number of its line.
 pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = Result<(usize, Line), String>> {
+    let text = text.strip_prefix(user_files::MARK.as_bytes()).unwrap_or(text);
     let lines = text.split(|byte| *byte == b'\n').zip(1..);
     lines.filter_map(|(line, number)| {
         // A comment may have another encoding.

@@ -9,7 +9,7 @@ mod pattern;
 pub(crate) mod refusal;
 pub(crate) mod sources;
 
-pub(crate) use key::HostKey;
+pub(crate) use key::{HostKey, fingerprint_in};
 pub(crate) use known_hosts::lookup_name;
 pub(crate) use pattern::matches_any;
 
@@ -41,7 +41,10 @@ pub(crate) struct Pinned {
 pub(crate) struct HostTrust {
     name: String,
     accept_any: bool,
+    /// The keys of this host.
     known: Vec<KnownKey>,
+    /// Keys that are accepted from any host: another key does not mean that the key of this host has changed.
+    any_host: Vec<KnownKey>,
     /// Keys for the same host name on the standard port. They can only accept a key, as in OpenSSH.
     fallback: Vec<HostKey>,
     authorities: Vec<KnownKey>,
@@ -71,14 +74,15 @@ impl HostTrust {
             ..Self::default()
         };
         if let Some(Pinned { attribute, keys }) = pinned {
-            trust.pins(attribute, keys)?;
+            trust.known = trust.pins(attribute, keys)?;
             // A pinned key replaces the other sources, except for revoked keys.
             trust.accept_any = false;
             trust.revoked = Self::gather(sources, None, host)?.revoked;
             return Ok(trust);
         }
         for (index, text) in sources.host_keys.iter().enumerate() {
-            trust.pins(&Attribute::SshElement("host_keys", index), text)?;
+            let pins = trust.pins(&Attribute::SshElement("host_keys", index), text)?;
+            trust.any_host.extend(pins);
         }
         for (index, text) in sources.host_ca.iter().enumerate() {
             let attribute = Attribute::SshElement("host_ca", index);
@@ -121,7 +125,7 @@ impl HostTrust {
             return Ok(());
         }
         self.refuse_revoked(HostKeyVerdict::Revoked, key, key)?;
-        if self.known.iter().any(|it| it.pin.fits(key)) {
+        if self.accepted().any(|it| it.pin.fits(key)) {
             return Ok(());
         }
         if self.known.is_empty() && self.fallback.contains(key) {
@@ -160,9 +164,13 @@ impl HostTrust {
         !self.accept_any && !self.authorities.is_empty()
     }
 
+    fn accepted(&self) -> impl Iterator<Item = &KnownKey> {
+        self.known.iter().chain(&self.any_host)
+    }
+
     /// The types of the known keys, which are requested first.
     pub(crate) fn key_types(&self) -> impl Iterator<Item = &str> {
-        let known = self.known.iter().filter_map(|it| it.pin.key_type());
+        let known = self.accepted().filter_map(|it| it.pin.key_type());
         known.chain(self.fallback.iter().map(|key| key.key_type.as_str()))
     }
 
@@ -174,9 +182,10 @@ impl HostTrust {
     /// Excludes the rejected key type if another type may be accepted: a pinned fingerprint does not contain the key type. Returns whether
     /// a retry is useful.
     pub(crate) fn exclude(&mut self, refusal: &HostKeyRefusal) -> bool {
-        let untyped = self.known.iter().any(|known| known.pin.key_type().is_none());
+        let untyped = self.accepted().any(|known| known.pin.key_type().is_none());
         let first_time = !self.excluded.contains(&refusal.key_type);
-        let retry_helps = refusal.verdict == HostKeyVerdict::Changed && untyped && first_time;
+        let is_other_key = matches!(refusal.verdict, HostKeyVerdict::Unknown | HostKeyVerdict::Changed);
+        let retry_helps = is_other_key && untyped && first_time;
         if retry_helps {
             self.excluded.push(refusal.key_type.clone());
         }
@@ -197,12 +206,11 @@ impl HostTrust {
         })
     }
 
-    fn pins(&mut self, attribute: &Attribute, text: &str) -> Result<(), InvalidOption> {
+    fn pins(&mut self, attribute: &Attribute, text: &str) -> Result<Vec<KnownKey>, InvalidOption> {
         let pins = pins(text).map_err(|problem| InvalidOption::new(attribute.clone(), problem))?;
         let known = |pin| KnownKey { pin, source: KeyOrigin::Attribute(attribute.clone()) };
         self.searched.push(format!("{attribute} (host keys: {})", pins.len()));
-        self.known.extend(pins.into_iter().map(known));
-        Ok(())
+        Ok(pins.into_iter().map(known).collect())
     }
 
     fn file(&mut self, path: &Path, host: &HostPort) -> Result<(), String> {
@@ -249,7 +257,8 @@ fn significant(line: &str) -> Option<&str> {
 
 /// The pinned keys of an attribute, at least one: without a key, any key of another source would be accepted.
 fn pins(text: &str) -> Result<Vec<Pin>, String> {
-    let pins: Vec<Pin> = text.lines().filter_map(significant).map(str::parse).collect::<Result<_, _>>()?;
+    let lines = user_files::without_mark(text).lines();
+    let pins: Vec<Pin> = lines.filter_map(significant).map(str::parse).collect::<Result<_, _>>()?;
     if pins.is_empty() {
         return Err("it contains no host key; set a key, or null".to_owned());
     }
@@ -272,14 +281,21 @@ pub fn check_known_hosts(text: &[u8]) -> Result<(), String> {
 
 const PATH: &str = "it looks like a file path; set known_hosts_path (GRIT_SSH_KNOWN_HOSTS_PATH), or read the file with file()";
 
+const LITERAL_NEWLINE: &str = "it contains `\\n` as two characters; separate the lines by line breaks";
+
 /// What a known_hosts text contains.
 fn contents(text: &[u8]) -> Result<String, String> {
     let keys = count_known_hosts(text)?;
     let text = String::from_utf8_lossy(text);
     let lines = text.lines().filter_map(significant).count();
-    let path =
-        if keys == 0 && user_files::looks_like_path(&text) { format!("; {PATH}") } else { String::new() };
-    Ok(format!("lines: {lines}, host keys: {keys}{path}"))
+    let hint = if keys == 0 && user_files::looks_like_path(&text) {
+        format!("; {PATH}")
+    } else if text.contains("\\n") {
+        format!("; {LITERAL_NEWLINE}")
+    } else {
+        String::new()
+    };
+    Ok(format!("lines: {lines}, host keys: {keys}{hint}"))
 }
 
 /// The number of entries. The error names a line that may revoke a key and is not valid.
@@ -288,7 +304,7 @@ fn count_known_hosts(text: &[u8]) -> Result<usize, String> {
 }
 
 pub(crate) fn authority(text: &str) -> Result<HostKey, String> {
-    HostKey::parse(text).ok_or_else(|| {
+    HostKey::parse(user_files::without_mark(text)).ok_or_else(|| {
         "not a public key; use the format of a .pub file, such as \"ssh-ed25519 AAAA…\"".to_owned()
     })
 }

@@ -156,30 +156,6 @@ fn key_types_exclude_cert_authorities() {
     assert!(trust.is_authority(&key(OTHER)) && !trust.is_authority(&key(ED25519)));
 }
 
-#[test]
-fn pins_accept_keys_and_fingerprints() {
-    let verify = |pin: &str| {
-        let options = TrustSources { host_keys: vec![pin.to_owned()], ..TrustSources::default() };
-        HostTrust::gather(&options, None, &"h".parse().unwrap()).map(|it| it.verify(&key(ED25519)).is_ok())
-    };
-    let fingerprint = key(ED25519).fingerprint();
-    for accepted in [
-        ED25519.to_owned(),
-        format!("{ED25519} a comment\n"),
-        format!("h {ED25519}"),
-        fingerprint.clone(),
-        format!("{fingerprint}="),
-        format!("{OTHER}\n{ED25519}\n"),
-    ] {
-        assert_eq!(verify(&accepted), Ok(true), "{accepted}");
-    }
-    assert_eq!(verify(OTHER), Ok(false));
-    assert_eq!(verify(&key(OTHER).fingerprint()), Ok(false));
-    for wrong in ["SHA256:short", "MD5:16:27:ac:a5", "ssh-ed25519", "hello"] {
-        assert_eq!(verify(wrong).unwrap_err().attribute.to_string(), "ssh.host_keys[0]", "{wrong}");
-    }
-}
-
 /// The lines that can be used are counted for each source.
 #[test]
 fn refusal_counts_host_keys_of_each_source() {
@@ -201,42 +177,10 @@ fn refusal_counts_host_keys_of_each_source() {
         ("hello\nworld", "lines: 2, host keys: 0".to_owned()),
         ("", "lines: 0, host keys: 0".to_owned()),
         (&format!("g {OTHER}\n"), "lines: 1, host keys: 1".to_owned()),
+        (r"h ssh-ed25519 AAAA\ng", format!("lines: 1, host keys: 0; {LITERAL_NEWLINE}")),
     ] {
         let all = [format!("GRIT_SSH_KNOWN_HOSTS ({contents})"), format!("{path} (lines: 3, host keys: 2)")];
         assert_eq!(searched(known_hosts), all);
-    }
-}
-
-/// `host_key` of a manager replaces all other sources for this host.
-#[test]
-fn host_key_of_entry_overrides_other_sources() {
-    let options = TrustSources {
-        known_hosts: Some(format!("h {OTHER}\n@cert-authority * {OTHER}\n@revoked h {ECDSA}\n")),
-        host_keys: vec![OTHER.to_owned()],
-        host_ca: vec![OTHER.to_owned()],
-        ..TrustSources::default()
-    };
-    let verify = |pin: Option<&str>, shown: &str| {
-        let pinned =
-            pin.map(|keys| Pinned { attribute: Attribute::Manager("host_key"), keys: keys.to_owned() });
-        let trust = HostTrust::gather(&options, pinned.as_ref(), &"h".parse().unwrap()).unwrap();
-        assert_eq!(trust.has_authorities(), !pin.is_some_and(|pin| pin.contains(' ')));
-        trust.verify(&key(shown)).map_err(|refusal| refusal.verdict)
-    };
-    assert_eq!(verify(Some(ED25519), ED25519), Ok(()));
-    assert_eq!(verify(Some(ED25519), OTHER), Err(HostKeyVerdict::Changed));
-    assert_eq!(verify(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pin is no pardon");
-    assert_eq!(verify(None, OTHER), Ok(()));
-}
-
-/// An empty value that became known only in the apply: the key of another source must not be accepted in its place.
-#[test]
-fn pin_without_key_is_an_error() {
-    let options = TrustSources { insecure_ignore_host_key: true, ..TrustSources::default() };
-    for keys in ["", " \n", "\n# later\n"] {
-        let pinned = Pinned { attribute: Attribute::Manager("host_key"), keys: keys.to_owned() };
-        let error = HostTrust::gather(&options, Some(&pinned), &"h".parse().unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "host_key: it contains no host key; set a key, or null", "{keys:?}");
     }
 }
 
@@ -380,3 +324,5 @@ proptest! {
         }
     }
 }
+
+mod pins;
