@@ -289,7 +289,7 @@ fn check_command(list: &Value<Vec<Value<String>>>, path: &AttributePath, problem
         check_option(Err(problem), &argument.map_or_else(|| path.clone(), element), problems);
     }
     // Another program may use them for something else.
-    for (index, problem) in check::openssh_tokens(&arguments) {
+    for (index, problem) in check::doubtful_arguments(&arguments) {
         call().warn(values::ssh_option(element(index), &problem));
     }
 }

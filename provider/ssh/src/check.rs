@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub use crate::command::template::openssh_tokens;
+pub use crate::command::template::doubtful_arguments;
 use crate::{
     command::template::{Template, TemplateError},
     keys,

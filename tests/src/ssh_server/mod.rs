@@ -51,7 +51,12 @@ impl SshServer {
 
     /// Starts a server that opens channels to its client: after the first data for a socket, and in place of a connection to a TCP address.
     pub fn start_opening(authorized: &[&str], opens: &Arc<Opens>) -> anyhow::Result<Self> {
-        Self::launch(authorized, None, HashMap::new(), Some(opens))
+        Self::launch(authorized, None, HashMap::new(), Some(opens), None)
+    }
+
+    /// Starts a server that, after the key, sends a keyboard-interactive request with these prompts, and accepts any response.
+    pub fn start_asking(authorized: &[&str], prompts: &[&'static str]) -> anyhow::Result<Self> {
+        Self::launch(authorized, None, HashMap::new(), None, Some(prompts.to_vec()))
     }
 
     /// Starts a server with this host key (an OpenSSH private key; `None` creates one). It maps the paths of unix
@@ -61,7 +66,7 @@ impl SshServer {
         host_key: Option<&str>,
         sockets: HashMap<String, PathBuf>,
     ) -> anyhow::Result<Self> {
-        Self::launch(authorized, host_key, sockets, None)
+        Self::launch(authorized, host_key, sockets, None, None)
     }
 
     fn launch(
@@ -69,6 +74,7 @@ impl SshServer {
         host_key: Option<&str>,
         sockets: HashMap<String, PathBuf>,
         opens: Option<&Arc<Opens>>,
+        prompts: Option<Vec<&'static str>>,
     ) -> anyhow::Result<Self> {
         let opens = opens.cloned();
         let sockets = Arc::new(sockets);
@@ -83,7 +89,10 @@ impl SshServer {
         let host_key = key.public_key().to_openssh().context("write the host key")?;
         let config = Arc::new(server::Config {
             keys: vec![key],
-            methods: MethodSet::from([MethodKind::PublicKey].as_slice()),
+            methods: match &prompts {
+                Some(_) => [MethodKind::PublicKey, MethodKind::KeyboardInteractive].as_slice().into(),
+                None => MethodSet::from([MethodKind::PublicKey].as_slice()),
+            },
             auth_rejection_time: Duration::ZERO,
             nodelay: true,
             ..server::Config::default()
@@ -111,6 +120,7 @@ impl SshServer {
                             authorized: Arc::clone(&authorized),
                             sockets: Arc::clone(&sockets),
                             opens: opens.clone(),
+                            prompts: prompts.clone(),
                             unanswered: Vec::new(),
                         };
                         tokio::spawn(async move {
@@ -163,6 +173,8 @@ struct Handler {
     /// The channels to open, until they were started.
     opens: Option<Arc<Opens>>,
     unanswered: Vec<ChannelOpenHandle>,
+    /// Of the second factor.
+    prompts: Option<Vec<&'static str>>,
 }
 
 impl Handler {
@@ -188,7 +200,29 @@ impl server::Handler for Handler {
     }
 
     async fn auth_publickey(&mut self, _: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
-        Ok(self.judge(key.public_key))
+        let judged = self.judge(key.public_key);
+        if judged != Auth::Accept || self.prompts.is_none() {
+            return Ok(judged);
+        }
+        let further = MethodSet::from([MethodKind::KeyboardInteractive].as_slice());
+        Ok(Auth::Reject { proceed_with_methods: Some(further), partial_success: true })
+    }
+
+    async fn auth_keyboard_interactive<'a>(
+        &'a mut self,
+        _: &str,
+        _: &str,
+        response: Option<server::Response<'a>>,
+    ) -> Result<Auth, russh::Error> {
+        Ok(match (&self.prompts, response) {
+            (Some(prompts), None) => Auth::Partial {
+                name: "".into(),
+                instructions: "Access is logged.".into(),
+                prompts: prompts.iter().map(|prompt| ((*prompt).into(), false)).collect::<Vec<_>>().into(),
+            },
+            (Some(_), Some(_)) => Auth::Accept,
+            (None, _) => Auth::reject(),
+        })
     }
 
     async fn channel_open_direct_tcpip(

@@ -50,6 +50,23 @@ async fn embedded_server_forwards_to_sockets_and_ports() {
     assert!(matches!(error, ClientError::Transport(it) if matches!(it.cause, Cause::AuthRefused { .. })));
 }
 
+/// PAM can send a request without a prompt, only to check the account: `ssh` answers it.
+#[tokio::test]
+async fn keyboard_interactive_without_prompts_is_answered() {
+    let key = KeyPair::generate().unwrap();
+    let wrapper = Wrapper::tcp();
+    let login = async |prompts: &[&'static str]| {
+        let server = SshServer::start_asking(&[&key.public], prompts).unwrap();
+        soon(connector(&key).client(target(&server, &wrapper.address)).check_status()).await
+    };
+    login(&[]).await.unwrap();
+    let error = login(&["Verification code: "]).await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Transport(it) if matches!(it.cause, Cause::MoreFactors { .. })),
+        "{error:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn openssh_client_uses_embedded_server() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! Arguments of commands with placeholders: `{{host}}`.
 //!
 //! Each argument is expanded separately and passed to the program without a shell. A value that a program could parse as an option, or that
-//! contains control characters, is rejected.
+//! contains control characters, is rejected. `ssh` passes its last arguments to a shell of the host: an address of a wrapper with other characters
+//! than an address has is rejected, too.
 
 use crate::{
     address::{HostPort, WrapperAddress},
@@ -71,7 +72,7 @@ const OPENSSH_TOKENS: [(&str, &str); 4] =
     [("%h", "{{host}}"), ("%n", "{{host}}"), ("%p", "{{port}}"), ("%r", "{{username}}")];
 
 /// The arguments with tokens of ssh_config, and what to write. Not the options of a nested `ssh`, which replaces the tokens itself.
-pub fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
+fn openssh_tokens(arguments: &[String]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut previous = "";
     for (index, argument) in arguments.iter().enumerate() {
@@ -160,14 +161,42 @@ fn checked(name: &'static str, value: Option<String>, target: &Target) -> Result
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Err(TemplateError::NoValue { manager: target.manager.clone(), name });
     };
-    let problem = if value.starts_with('-') {
-        "begins with `-` and could be parsed as an option"
+    match problem(name, &value) {
+        Some(problem) => Err(TemplateError::Refused { name, value, problem }),
+        None => Ok(value),
+    }
+}
+
+fn problem(name: &str, value: &str) -> Option<&'static str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@+-[]".contains(c);
+    if value.starts_with('-') {
+        Some("begins with `-` and could be parsed as an option")
     } else if value.contains(char::is_control) {
-        "contains control characters"
+        Some("contains control characters")
+    } else if name.starts_with("wrapper_") && !value.chars().all(is_plain) {
+        Some(
+            "contains a character that a shell on the host could interpret; letters, digits and `/ _ . : @ + - [ ]` are valid",
+        )
     } else {
-        return Ok(value);
+        None
+    }
+}
+
+/// Arguments that are valid, and that a command seldom means, each with the reason.
+pub fn doubtful_arguments(arguments: &[String]) -> Vec<(usize, String)> {
+    let mut found = openssh_tokens(arguments);
+    let program = arguments.first().map_or("", String::as_str);
+    let problem = if program.starts_with("~/") {
+        "`~` is not replaced: write the absolute path of the program"
+    } else if program == "exec" {
+        "`exec` is a command of a shell, and the command runs without one: remove it"
+    } else if program.contains(char::is_whitespace) && !std::path::Path::new(program).is_file() {
+        "the program contains white space: write one element for each argument, as in [\"ssh\", \"-W\", \"[{{host}}]:{{port}}\", \"bastion\"]"
+    } else {
+        return found;
     };
-    Err(TemplateError::Refused { name, value, problem })
+    found.insert(0, (0, problem.to_owned()));
+    found
 }
 
 fn parts(text: &str, argument: usize) -> Result<Vec<Part>, TemplateError> {
@@ -276,6 +305,62 @@ mod tests {
                 problems.len() == found.len() && problems.iter().zip(&found).all(matches),
                 "{all:?}: {problems:?}"
             );
+        }
+    }
+
+    #[test]
+    fn program_that_only_a_shell_would_find_is_doubtful() {
+        for (arguments, words) in [
+            (&["ssh -W {{host}}:{{port}} jump@bastion"][..], "one element for each argument"),
+            (&["exec nc {{host}} {{port}}"], "one element for each argument"),
+            (&["exec", "nc", "{{host}}", "{{port}}"], "command of a shell"),
+            (&["~/bin/tunnel", "{{host}}"], "`~` is not replaced"),
+        ] {
+            let all: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+            let found = doubtful_arguments(&all);
+            assert!(matches!(&found[..], [(0, problem)] if problem.contains(words)), "{all:?}: {found:?}");
+        }
+        for arguments in
+            [&["ssh", "-W", "[{{host}}]:{{port}}", "bastion"][..], &["sh", "-c", "exec nc {{host}} 22"]]
+        {
+            let all: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+            assert_eq!(doubtful_arguments(&all), [], "{all:?}");
+        }
+    }
+
+    /// `ssh` joins its last arguments, and the shell of the user on the host interprets them.
+    #[test]
+    fn wrapper_address_with_characters_of_a_shell_is_refused() {
+        let expand = |wrapper: &str, name: &str| {
+            let mut target = target();
+            target.wrapper_address = wrapper.parse().unwrap();
+            Template::parse(&["x".to_owned(), format!("{{{{{name}}}}}")]).unwrap().expand(&target)
+        };
+        for path in [
+            "/run/$(id)",
+            "/run/a b",
+            "/run/a;id",
+            "/run/`id`",
+            "/run/a|b",
+            "/run/a&b",
+            "/run/'a'",
+            "/run/*",
+            "/run/ü",
+        ] {
+            for name in ["wrapper_address", "wrapper_path"] {
+                let expanded = expand(&format!("unix://{path}"), name);
+                assert!(
+                    matches!(expanded, Err(TemplateError::Refused { .. })),
+                    "{name} {path}: {expanded:?}"
+                );
+            }
+        }
+        for (wrapper, name, value) in [
+            ("unix:///run/grit-wrapper/w_1.sock", "wrapper_path", "/run/grit-wrapper/w_1.sock"),
+            ("tcp://[::1]:7777", "wrapper_address", "tcp://[::1]:7777"),
+            ("tcp://127.0.0.1:7777", "wrapper_host", "127.0.0.1"),
+        ] {
+            assert_eq!(expand(wrapper, name).unwrap(), ["x", value]);
         }
     }
 

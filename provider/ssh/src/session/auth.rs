@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use russh::{
-    client::{AuthResult, Handle},
+    client::{AuthResult, Handle, KeyboardInteractiveAuthResponse},
     keys::{Certificate, HashAlg, PrivateKeyWithHashAlg, agent::AgentIdentity},
 };
 
@@ -11,7 +11,7 @@ use super::{
     agent::{Agent, Signing, Waiting},
     failure,
     handler::{Handler, Observed, REASON_WAIT},
-    private_key::{CertifiedKey, PrivateKey},
+    private_key::{self, CertifiedKey, PrivateKey},
     signer::KeySigner,
     user_certificate,
 };
@@ -22,6 +22,10 @@ use crate::{
 
 /// sshd ends a session at the sixth rejected key, and counts all of them against the address of the client.
 const MAX_KEYS_OFFERED: usize = 5;
+
+const KEYBOARD_INTERACTIVE: &str = "keyboard-interactive";
+/// PAM sends one request for each of its modules that has a message.
+const MAX_REQUESTS: usize = 10;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Credential {
@@ -130,7 +134,7 @@ impl Attempts<'_> {
                 return Ok(false);
             }
             let key = identity.public_key().into_owned();
-            let described = format!("{} {}", key.algorithm().as_str(), key.fingerprint(HashAlg::Sha256));
+            let described = private_key::describe(&key);
             let hash = self.rsa_hash(key.algorithm().is_rsa()).await?;
             let signer = &mut Signing { client: &mut opened.client, agent, waiting: self.waiting };
             let result = match identity {
@@ -203,10 +207,30 @@ impl Attempts<'_> {
         }
         if partial {
             // The key was accepted, but the server also requires a password or a code.
+            if methods.iter().any(|method| method == KEYBOARD_INTERACTIVE) && self.asks_nothing().await? {
+                return Ok(true);
+            }
             let wanted = methods.join(", ");
             return Err(Cause::MoreFactors { wanted });
         }
         self.remaining = Some(methods);
+        Ok(false)
+    }
+
+    /// Whether the server accepts the user after requests without a question, as `ssh` answers them: for example PAM, which only checks an account.
+    async fn asks_nothing(&mut self) -> Result<bool, Cause> {
+        let none: Option<String> = None;
+        let mut answer = self.handle.authenticate_keyboard_interactive_start(self.username, none).await;
+        for _ in 0..MAX_REQUESTS {
+            match answer {
+                Ok(KeyboardInteractiveAuthResponse::Success) => return Ok(true),
+                Ok(KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. }) if prompts.is_empty() => {
+                    answer = self.handle.authenticate_keyboard_interactive_respond(Vec::new()).await;
+                }
+                Ok(_) => return Ok(false),
+                Err(error) => return Err(self.lost(&error).await),
+            }
+        }
         Ok(false)
     }
 

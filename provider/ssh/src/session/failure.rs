@@ -52,9 +52,10 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
                 russh::AlgorithmKind::Mac => "MAC",
             }
             .to_owned(),
-            ours: ours.clone(),
+            ours: ours.iter().filter(|name| !is_marker(name)).cloned().collect(),
             theirs: theirs
                 .iter()
+                .filter(|name| !is_marker(name))
                 .take(MAX_ALGORITHMS)
                 .map(|name| shortened(name.clone(), MAX_NAME))
                 .collect(),
@@ -72,6 +73,11 @@ pub(super) fn of_session(error: &Error, limits: &Limits) -> Cause {
         }
         error => Cause::Protocol(shortened(error.to_string(), MAX_TEXT)),
     }
+}
+
+/// Whether a name in a list of algorithms is the mark of an extension: it is not an algorithm.
+fn is_marker(name: &str) -> bool {
+    name.starts_with("kex-strict-") || name.starts_with("ext-info-")
 }
 
 /// The server's disconnect message.
@@ -145,6 +151,18 @@ mod tests {
         };
         assert_eq!(silence(Error::KeepaliveTimeout), 3);
         assert_eq!(silence(Error::InactivityTimeout), 9);
+    }
+
+    #[test]
+    fn marks_of_extensions_are_no_algorithms() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let error = Error::NoCommonAlgo {
+            kind: russh::AlgorithmKind::Kex,
+            ours: list(&["curve25519-sha256", "ext-info-c", "kex-strict-c-v00@openssh.com"]),
+            theirs: list(&["sntrup761x25519-sha512", "kex-strict-s-v00@openssh.com", "ext-info-s"]),
+        };
+        let Cause::NoCommonAlgorithm { ours, theirs, .. } = of_session(&error, &limits()) else { panic!() };
+        assert_eq!((ours, theirs), (list(&["curve25519-sha256"]), list(&["sntrup761x25519-sha512"])));
     }
 
     #[test]

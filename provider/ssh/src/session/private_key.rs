@@ -2,9 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use russh::keys::{self, Algorithm, Certificate, Error, HashAlg, decode_secret_key};
+use russh::keys::{
+    self, Algorithm, Certificate, Error, HashAlg, decode_secret_key, ssh_key::public::KeyData,
+};
 
 use super::short_scalar;
+use crate::user_files;
 
 /// A decrypted private key. Cheap to clone; `Debug` shows its type and fingerprint.
 #[derive(Clone)]
@@ -50,8 +53,17 @@ impl PrivateKey {
 
     /// The type and the fingerprint, for errors and logs.
     pub(crate) fn describe(&self) -> String {
-        format!("{} {}", self.0.algorithm().as_str(), self.fingerprint())
+        describe(self.0.public_key())
     }
+}
+
+/// The type and the fingerprint. A server can refuse an RSA key because of its size.
+pub(super) fn describe(key: &keys::PublicKey) -> String {
+    let size = match key.key_data() {
+        KeyData::Rsa(key) => format!(" ({} bits)", key.key_size()),
+        _ => String::new(),
+    };
+    format!("{} {}{size}", key.algorithm().as_str(), key.fingerprint(HashAlg::Sha256))
 }
 
 impl fmt::Debug for PrivateKey {
@@ -106,7 +118,7 @@ pub(crate) fn check_certificate(text: &str) -> Result<(), String> {
 }
 
 fn certificate(text: &str) -> Result<Certificate, String> {
-    Certificate::from_openssh(text.trim()).map_err(|error| {
+    Certificate::from_openssh(user_files::without_mark(text).trim()).map_err(|error| {
         format!(
             "it cannot be parsed ({error}); use the file ending in -cert.pub that `ssh-keygen -s` created"
         )
