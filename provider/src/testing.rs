@@ -71,8 +71,9 @@ pub mod resources {
 
 pub mod transport {
     pub use grit_ssh::{
-        Attribute, Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict,
-        HostPort, InvalidOption, KeyError, Peer, Phase, Route, Secret, TransportError, WrapperAddress,
+        Attribute, Cause, ChannelRefusal, CommandError, Confirmation, ConnectionMethod, HostKeyRefusal,
+        HostKeyVerdict, HostPort, InvalidOption, KeyError, Peer, Phase, Reachability, Route, Secret,
+        TransportError, WrapperAddress,
     };
 }
 

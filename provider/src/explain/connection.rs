@@ -63,13 +63,15 @@ fn of_transport(error: &TransportError) -> Problem {
         Cause::NoCredential => login::no_credential(route),
         Cause::Key(key) => login::bad_key(key),
         Cause::Agent { socket, problem } => login::agent(socket, problem),
+        Cause::AgentKey { socket, identity } => login::agent_key(socket, identity),
         Cause::NoResponse { from: Peer::Agent { socket }, limit } => login::agent_timed_out(socket, *limit),
         Cause::NoResponse { from: Peer::Wrapper, limit } => {
             wrapper::no_response("accepted the connection and did not respond", *limit, route)
         }
         Cause::HostKey(refusal) => host_key(route, refusal),
         Cause::AuthRefused { offered, not_offered, certificates, remaining } => {
-            login::refused(route, offered, *not_offered, certificates, remaining)
+            let unused = error.evidence.unused_certificate.as_deref();
+            login::refused(route, offered, *not_offered, certificates, remaining, unused)
         }
         Cause::TooManyAttempts => login::too_many_attempts(route),
         Cause::MoreFactors { wanted } => login::more_factors(route, wanted),
@@ -82,6 +84,15 @@ fn of_transport(error: &TransportError) -> Problem {
         Cause::Command(CommandError::Ended { program, status }) => command::exited(error, program, status),
         Cause::TimedOut { limit } => timed_out(error, &human(*limit)),
         Cause::Network(io) => network(route, io),
+        Cause::NotSent(io) => Problem::new(
+            Code::ConnectFailed,
+            "No route to the host",
+            format!(
+                "this machine cannot connect to {}: {io}. It sent no packet, so this shows nothing about the host.",
+                server(route)
+            ),
+            "Check the routes (`ip route get ADDRESS`), the VPN and the firewall of the machine that runs Terraform.",
+        ),
         Cause::Lost(how) => lost(error, how),
         Cause::Option(option) => Problem::new(
             Code::InvalidConfig,
@@ -179,7 +190,7 @@ fn network(route: &Route, io: &SharedIoError) -> Problem {
             "Check that the host is up, that its SSH server is running, and that the port in `address` is correct.",
         ),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => (
-            format!("no route to {}: {io}.", server(route)),
+            format!("the network reported that {} is unreachable: {io}.", server(route)),
             "Check the network between the host that runs Terraform and the runner manager.",
         ),
         _ => (

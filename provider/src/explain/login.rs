@@ -66,6 +66,25 @@ pub(super) fn agent(socket: &str, problem: &str) -> Problem {
     )
 }
 
+pub(super) fn agent_key(socket: &str, identity: &str) -> Problem {
+    let next = if identity.starts_with("MD5:") {
+        "MD5 fingerprints are not supported: `ssh-add -l` prints the SHA256 fingerprint of each key."
+    } else if identity.starts_with(['/', '~', '.']) {
+        "If `ssh.agent.identity` is a path, set it to the content of the file: `file(\"KEY.pub\")`."
+    } else {
+        "`ssh-add -L` lists the keys of the agent. If the key is missing, add it with `ssh-add`."
+    };
+    Problem::new(
+        Code::InvalidConfig,
+        "SSH agent cannot be used",
+        format!(
+            "the SSH agent at {socket} has no key that matches `ssh.agent.identity` ({identity:?}). The attribute must be a public key, a SHA256 \
+             fingerprint or the comment of a key."
+        ),
+        next,
+    )
+}
+
 pub(super) fn agent_timed_out(socket: &str, limit: Duration) -> Problem {
     Problem::new(
         Code::ConnectFailed,
@@ -81,6 +100,7 @@ pub(super) fn refused(
     not_offered: usize,
     certificates: &[OfferedCertificate],
     remaining: &[String],
+    unused_certificate: Option<&str>,
 ) -> Problem {
     let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
     let mut happened =
@@ -105,6 +125,16 @@ pub(super) fn refused(
         };
         if certificates.iter().any(|certificate| !certificate.problems.is_empty()) {
             next.push_str("Sign a new certificate if the current one is the cause. ");
+        }
+        if let Some(certificate) = unused_certificate {
+            happened.push_str(&format!(" The key has a certificate, {certificate}, which was not used."));
+            next.push_str(&format!("To use the certificate, set `certificate_path` to {certificate:?} beside `private_key_path`. "));
+        }
+        if offered.contains("ssh-rsa ") {
+            next.push_str(
+                "If all other keys work, the server may refuse the size of the RSA key (`RequiredRSASize`) or its signatures \
+                 (`PubkeyAcceptedAlgorithms`). ",
+            );
         }
         next.push_str(&format!(
             "Check that the user exists, is allowed to log in (`AllowUsers`), and has the key in its authorized_keys{certificate}. The \

@@ -46,6 +46,7 @@ impl TransportError {
         match &self.cause {
             Cause::Resolve(_)
             | Cause::Network(_)
+            | Cause::NotSent(_)
             | Cause::TimedOut { .. }
             | Cause::Lost(_)
             | Cause::TooBusy
@@ -69,6 +70,7 @@ impl TransportError {
             | Cause::Command(CommandError::NotStarted { .. })
             | Cause::NotAWrapper
             | Cause::Agent { .. }
+            | Cause::AgentKey { .. }
             | Cause::Protocol(_) => false,
         }
     }
@@ -90,6 +92,9 @@ pub enum Cause {
     Resolve(#[source] SharedIoError),
     #[error("{0}")]
     Network(#[source] SharedIoError),
+    /// This machine did not send the connection request: it has no route, or forbids the address.
+    #[error("{0}")]
+    NotSent(#[source] SharedIoError),
     #[error("no response within {}", humantime::format_duration(*limit))]
     TimedOut { limit: Duration },
     /// Other connections used all slots until the deadline: no connection was attempted.
@@ -143,6 +148,9 @@ pub enum Cause {
     /// The agent cannot be used, or has no matching key.
     #[error("ssh-agent at {socket}: {problem}")]
     Agent { socket: String, problem: String },
+    /// The agent has no key that `ssh.agent.identity` selects.
+    #[error("ssh-agent at {socket}: it has no key that matches {identity:?}")]
+    AgentKey { socket: String, identity: String },
     /// Any other error of the SSH library.
     #[error("{0}")]
     Protocol(String),
@@ -196,6 +204,10 @@ pub struct Observations {
     pub certificate: Option<String>,
     /// The last lines that a command wrote to its standard error.
     pub stderr: Option<String>,
+    /// The certificate beside the file of the refused key, which `certificate_path` does not name.
+    pub unused_certificate: Option<String>,
+    /// The host key was accepted without a check (`insecure_ignore_host_key`).
+    pub is_unverified: bool,
 }
 
 /// Shows the received bytes as text.
@@ -206,6 +218,7 @@ impl fmt::Debug for Observations {
             .field("banner", &self.banner)
             .field("certificate", &self.certificate)
             .field("stderr", &self.stderr)
+            .field("unused_certificate", &self.unused_certificate)
             .finish()
     }
 }

@@ -92,7 +92,7 @@ pub use command::{SECRET_VARIABLES, child, error::CommandError, open_files};
 pub use connect::{
     Connector,
     handshakes::{HANDSHAKES, HANDSHAKES_PER_HOST},
-    reachability::Reachability,
+    reachability::{Confirmation, Reachability},
     settings::{ConnectionSettings, Strategy},
     tunnel::{Tunnel, TunnelMonitor},
 };

@@ -1,6 +1,6 @@
 //! A runner manager with resolved values: precedence is decided in `config`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     address::{HostPort, WrapperAddress},
@@ -75,6 +75,16 @@ pub struct Selectors {
     pub instance_name: bool,
     pub instance_id: bool,
     pub username: bool,
+}
+
+impl CredentialSource {
+    /// The file of the private key, if no certificate is configured.
+    pub(crate) fn key_file(&self) -> Option<&Path> {
+        match &self.private_key {
+            Some(KeySource::File(path, _)) if self.certificate_path.is_none() => Some(path),
+            _ => None,
+        }
+    }
 }
 
 impl Target {

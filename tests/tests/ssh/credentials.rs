@@ -164,6 +164,17 @@ async fn unusable_agents_have_distinct_errors() {
         "agent_without_the_key",
         message(with_agent(&fixture, &agent, Some("SHA256:x"))).await
     );
+    for (identity, words) in [
+        (format!("{}.pub", fixture.key.path.display()), "`file(\"KEY.pub\")`"),
+        ("~/.ssh/id_ed25519".to_owned(), "`file(\"KEY.pub\")`"),
+        ("MD5:16:27:ac:a5".to_owned(), "MD5 fingerprints are not supported"),
+    ] {
+        let message = message(with_agent(&fixture, &agent, Some(&identity))).await;
+        assert!(message.contains(words) && !message.contains("Start ssh-agent"), "{identity}: {message}");
+    }
+    // The output of `ssh-add -l`.
+    let line = format!("256 {} deploy@ci (ED25519)", fixture.key.fingerprint);
+    works(with_agent(&fixture, &agent, Some(&line)), fixture.target()).await;
     let missing = AgentOptions { socket: Some("/nonexistent/agent".into()), identity: None };
     let options = SshOptions { private_key: None, agent: Some(missing), ..fixture.options() };
     insta::assert_snapshot!("agent_missing", message(options).await);
@@ -306,6 +317,13 @@ async fn user_certificate_logs_in_from_file_and_agent() {
         let certificate = key.sign(&authority, &["-I", "deploy", "-n", &fixture.sshd.username()]).unwrap();
         let certified = SshOptions { certificate_path: Some(certificate.clone()), ..fixture.options() };
         works(certified, fixture.target()).await;
+        // `ssh` uses the certificate beside the file of the key.
+        let file =
+            SshOptions { private_key: None, private_key_path: Some(key.path.clone()), ..fixture.options() };
+        let error = soon(Connector::new(file).client(fixture.target()).check_status()).await.unwrap_err();
+        let (message, path) = (fixture.message(&error), certificate.display());
+        assert!(message.contains(&format!("set `certificate_path` to \"{path}\"")), "{message}");
+        assert_eq!(message.contains("`RequiredRSASize`"), kind == "rsa", "{message}");
         let home = tempfile::tempdir().unwrap();
         let agent = Agent::start(home.path()).unwrap();
         agent.add(&key).unwrap();

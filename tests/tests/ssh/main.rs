@@ -12,6 +12,7 @@ mod grit_wrapper;
 mod guide;
 mod host_keys_guide;
 mod jump_hosts;
+mod local_routes;
 mod long_drain;
 mod methods;
 mod phase_timeouts;

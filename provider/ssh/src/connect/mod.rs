@@ -8,7 +8,7 @@ mod ssh_command;
 mod tcp;
 pub(crate) mod tunnel;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -31,7 +31,7 @@ use crate::{
     route::{Phase, Route},
     session::{Session, SessionKey, SessionSpec, Via},
     stream::{BoxStream, Transcript},
-    target::{Hop, Selectors, Target},
+    target::{CredentialSource, Hop, Selectors, Target},
     trust::{HostTrust, Pinned, sources::TrustSources},
 };
 
@@ -153,7 +153,8 @@ impl Connector {
             identity: identity.name,
             host_key: host_key.clone().map(|keys| Pinned { attribute, keys }),
         };
-        Ok(Arc::new(SessionSpec { key, via, credentials: identity.credentials, route }))
+        let key_file = login.credentials.as_ref().and_then(CredentialSource::key_file).map(Path::to_owned);
+        Ok(Arc::new(SessionSpec { key, via, credentials: identity.credentials, key_file, route }))
     }
 
     /// A channel to the wrapper, of the shared session. If that session has ended unnoticed, a new one is opened, once.

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout_at},
@@ -52,11 +53,10 @@ fn seconds(limit: Duration) -> String {
 async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Result<QuickAck, Cause> {
     let until = Instant::now() + limit;
     let mut trying = FuturesUnordered::new();
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
-    let mut shown = Shown::Nothing;
+    let mut failed: Option<Failed> = None;
     loop {
         if let Some(next) = waiting.pop_front() {
-            trying.push(TcpStream::connect(next));
+            trying.push(connect_to(next));
         }
         let wait = if waiting.is_empty() { until } else { until.min(Instant::now() + HEAD_START) };
         match timeout_at(wait, trying.next()).await {
@@ -64,20 +64,54 @@ async fn connect_any(mut waiting: VecDeque<SocketAddr>, limit: Duration) -> Resu
                 stream.set_nodelay(true).map_err(|error| Cause::Network(error.into()))?;
                 return Ok(QuickAck::new(stream));
             }
-            Ok(Some(Err(error))) if Shown::by(&error) >= shown => {
-                shown = Shown::by(&error);
-                failed = error;
+            Ok(Some(Err(error))) if failed.as_ref().is_none_or(|failed| error.shows() >= failed.shows()) => {
+                failed = Some(error);
             }
-            Ok(None) if waiting.is_empty() => return Err(Cause::Network(failed.into())),
+            Ok(None) if waiting.is_empty() => {
+                let no_address =
+                    || io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
+                return Err(failed.unwrap_or_else(|| Failed::Answered(no_address())).into());
+            }
             Err(_) if Instant::now() >= until => {
-                return Err(match shown {
-                    Shown::Other => Cause::Network(failed.into()),
-                    Shown::Nothing | Shown::Absence => Cause::TimedOut { limit },
-                });
+                let other = failed.filter(|failed| failed.shows() == Shown::Other);
+                return Err(other.map_or(Cause::TimedOut { limit }, Cause::from));
             }
             Ok(Some(Err(_)) | None) | Err(_) => {}
         }
     }
+}
+
+/// Why an address did not accept a connection.
+#[derive(Debug)]
+enum Failed {
+    /// `connect` has failed at once: no packet was sent. On loopback, a closed port also shows at once.
+    NotSent(io::Error),
+    /// The network has answered.
+    Answered(io::Error),
+}
+
+async fn connect_to(address: SocketAddr) -> Result<TcpStream, Failed> {
+    let stream = start_connecting(address)?;
+    let connected = async {
+        stream.writable().await?;
+        stream.take_error()?.map_or(Ok(()), Err)
+    };
+    connected.await.map_err(Failed::Answered)?;
+    Ok(stream)
+}
+
+/// tokio reports an error of the system call as one of the network, so this makes the call.
+fn start_connecting(address: SocketAddr) -> Result<TcpStream, Failed> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP));
+    let socket = socket.map_err(|error| Failed::NotSent(error.into()))?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(error @ rustix::io::Errno::CONNREFUSED) => return Err(Failed::Answered(error.into())),
+        Err(error) => return Err(Failed::NotSent(error.into())),
+    }
+    TcpStream::from_std(std::net::TcpStream::from(socket)).map_err(Failed::NotSent)
 }
 
 /// Whether an error of a connection shows that no server responds at the address.
@@ -95,12 +129,25 @@ enum Shown {
     Other,
 }
 
-impl Shown {
-    fn by(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NetworkUnreachable => Self::Nothing,
-            kind if shows_absence(kind) => Self::Absence,
-            _ => Self::Other,
+impl Failed {
+    fn shows(&self) -> Shown {
+        match self {
+            Self::NotSent(error) | Self::Answered(error)
+                if error.kind() == io::ErrorKind::NetworkUnreachable =>
+            {
+                Shown::Nothing
+            }
+            Self::Answered(error) if shows_absence(error.kind()) => Shown::Absence,
+            Self::NotSent(_) | Self::Answered(_) => Shown::Other,
+        }
+    }
+}
+
+impl From<Failed> for Cause {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::NotSent(error) => Self::NotSent(error.into()),
+            Failed::Answered(error) => Self::Network(error.into()),
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::{
     error::{Cause, Peer},
-    user_files,
+    trust, user_files,
 };
 
 /// An agent, and the key of it to use.
@@ -48,7 +48,10 @@ impl Agent {
         if let Some(wanted) = &self.identity {
             identities.retain(|identity| is_wanted(identity, wanted.trim()));
             if identities.is_empty() {
-                return Err(self.cannot(format!("it has no key that matches {wanted:?}")));
+                return Err(Cause::AgentKey {
+                    socket: user_files::shown(&self.socket),
+                    identity: wanted.clone(),
+                });
             }
         }
         Ok(Opened { client, identities })
@@ -119,5 +122,13 @@ fn is_wanted(identity: &AgentIdentity, wanted: &str) -> bool {
     // The comment is not part of a public key.
     let same_key =
         russh::keys::PublicKey::from_openssh(wanted).is_ok_and(|it| it.key_data() == key.key_data());
-    same_key || key.fingerprint(HashAlg::Sha256).to_string() == wanted || comment == wanted
+    let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
+    same_key
+        || comment == wanted
+        || trust::fingerprint_in(wanted).is_some_and(|it| fingerprint_is(&fingerprint, it))
+}
+
+/// Whether these are the characters after `SHA256:`, possibly with padding.
+fn fingerprint_is(fingerprint: &str, digest: &str) -> bool {
+    fingerprint.strip_prefix("SHA256:") == Some(digest.trim_end_matches('='))
 }

@@ -23,6 +23,7 @@ pub(crate) use private_key::{CertifiedKey, DecodeError, PrivateKey, check_certif
 
 use std::{
     fmt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -44,6 +45,7 @@ use crate::{
     route::{Phase, Route},
     stream::{BoxStream, ByteStream, RecordingStream, Transcript},
     trust::{HostTrust, Pinned},
+    user_files,
 };
 
 /// russh reads each packet in two parts. A buffer saves system calls: one read for all packets that have arrived.
@@ -58,6 +60,8 @@ pub(crate) struct SessionSpec {
     pub(crate) via: Via,
     /// Tried in this order.
     pub(crate) credentials: Vec<Credential>,
+    /// The file of a key that is offered without a certificate.
+    pub(crate) key_file: Option<PathBuf>,
     /// For errors.
     pub(crate) route: Route,
 }
@@ -112,6 +116,8 @@ pub(crate) struct Session {
     opening: AtomicUsize,
     /// The certificate of the login, if it does not permit forwarding.
     without_forwarding: Option<String>,
+    /// Any host key was accepted.
+    is_unverified: bool,
     parent: Option<Arc<dyn ParentTransport>>,
 }
 
@@ -136,6 +142,7 @@ impl Session {
             end: end.clone(),
             opening: AtomicUsize::new(0),
             without_forwarding: None,
+            is_unverified: trust.accepts_any(),
             parent,
         };
         let config = Arc::new(algorithms::config(&trust, &session.limits));
@@ -169,7 +176,13 @@ impl Session {
         let login = auth::authenticate(&mut handle, observed, username, &spec.credentials, limits, deadline);
         match login.await {
             Ok(certificate) => session.without_forwarding = certificate,
-            Err(cause) => return Err(session.failure(Phase::Auth, cause).await),
+            Err(cause) => {
+                let is_refused = matches!(cause, Cause::AuthRefused { .. });
+                let mut error = session.failure(Phase::Auth, cause).await;
+                error.evidence.unused_certificate =
+                    spec.key_file.as_deref().filter(|_| is_refused).and_then(certificate_beside);
+                return Err(error);
+            }
         }
         session.handle = Some(Arc::new(handle));
         on_failure.disarm();
@@ -257,12 +270,21 @@ impl Session {
     async fn failure(&self, phase: Phase, cause: Cause) -> TransportError {
         let mut error = TransportError::at(phase, self.route.clone(), cause);
         error.evidence.received = self.transcript.first();
+        error.evidence.is_unverified = self.is_unverified;
         error.evidence.banner = (phase == Phase::Auth).then(|| self.observed.banner()).flatten();
         match &self.parent {
             Some(parent) => parent.enrich(error).await,
             None => error,
         }
     }
+}
+
+/// The certificate that `ssh` also uses with this key, if there is one.
+fn certificate_beside(key: &Path) -> Option<String> {
+    let mut name = key.file_name()?.to_owned();
+    name.push("-cert.pub");
+    let certificate = key.with_file_name(name);
+    certificate.is_file().then(|| user_files::shown(&certificate))
 }
 
 /// The end of a jump host's session is the cause of all errors behind it.

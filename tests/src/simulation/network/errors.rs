@@ -9,7 +9,7 @@ use grit_provider::testing::{
 use tonic::Code;
 
 /// Each kind of error. `kind` is exhaustive, so that a new one must be added.
-const ALL: [&str; 42] = [
+const ALL: [&str; 44] = [
     "option",
     "no username",
     "no credential",
@@ -17,6 +17,7 @@ const ALL: [&str; 42] = [
     "resolve",
     "resolve of a jump host",
     "network",
+    "not sent",
     "timed out",
     "no free slot",
     "not SSH",
@@ -44,6 +45,7 @@ const ALL: [&str; 42] = [
     "wrapper closed",
     "not a wrapper",
     "agent",
+    "agent without the key",
     "protocol",
     "no answer",
     "status of the wrapper: invalid",
@@ -82,6 +84,7 @@ fn of_cause(cause: &Cause) -> &'static str {
         Cause::Key(_) => "key",
         Cause::Resolve(_) => "resolve",
         Cause::Network(_) => "network",
+        Cause::NotSent(_) => "not sent",
         Cause::TimedOut { .. } => "timed out",
         Cause::HandshakeQueueTimeout { .. } => "no free slot",
         Cause::NotSsh => "not SSH",
@@ -113,6 +116,7 @@ fn of_cause(cause: &Cause) -> &'static str {
         Cause::WrapperClosed => "wrapper closed",
         Cause::NotAWrapper => "not a wrapper",
         Cause::Agent { .. } => "agent",
+        Cause::AgentKey { .. } => "agent without the key",
         Cause::Protocol(_) => "protocol",
     }
 }
