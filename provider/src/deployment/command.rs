@@ -46,9 +46,16 @@ pub(crate) enum CommandError {
     Failed { command: String, status: String, stderr: String },
     #[error("`{0}` printed more than 64 MiB")]
     TooLarge(String),
-    /// The text before the JSON, which contains no output value.
-    #[error("`{command}` printed other text before the JSON")]
-    OtherText { command: String, text: String },
+    /// The first line beside the JSON, which contains no output value; empty if it printed nothing.
+    #[error("`{command}` printed not only JSON")]
+    OtherText { command: String, place: Place, text: String },
+}
+
+/// Where the output has text that is not JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Before,
+    After,
 }
 
 impl Directory {
@@ -74,8 +81,8 @@ impl Directory {
             };
             let command = format!("{program} output");
             let output = wait(child, command.clone(), end).await?;
-            return match text_before_json(&output) {
-                Some(text) => Err(CommandError::OtherText { command, text }),
+            return match other_text(&output) {
+                Some((place, text)) => Err(CommandError::OtherText { command, place, text }),
                 None => Ok(output),
             };
         }
@@ -105,13 +112,23 @@ impl Directory {
     }
 }
 
-/// The first line of the output, up to the JSON, if the JSON is not all of it: `[command]/usr/bin/terraform output -json`.
-fn text_before_json(output: &[u8]) -> Option<String> {
+/// The first line before the JSON (`[command]/usr/bin/terraform output -json`) or after it, or of an empty output.
+fn other_text(output: &[u8]) -> Option<(Place, String)> {
     const MAX: usize = 200;
-    let output = output.trim_ascii_start();
-    let end = output.iter().position(|byte| b"{\n".contains(byte)).unwrap_or(output.len());
-    let text = String::from_utf8_lossy(output.get(..end.min(MAX)).unwrap_or_default());
-    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
+    let first_line = |text: &[u8]| {
+        let text = text.trim_ascii_start();
+        let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len()).min(MAX);
+        String::from_utf8_lossy(text.get(..end).unwrap_or_default()).trim_end().to_owned()
+    };
+    let json = output.iter().position(|byte| *byte == b'{').unwrap_or(output.len());
+    let (before, rest) = output.split_at(json);
+    if rest.is_empty() || !before.trim_ascii().is_empty() {
+        return Some((Place::Before, first_line(before)));
+    }
+    let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
+    let is_whole = values.next().is_some_and(|value| value.is_ok());
+    let after = rest.get(values.byte_offset()..).unwrap_or_default().trim_ascii();
+    (is_whole && !after.is_empty()).then(|| (Place::After, first_line(after)))
 }
 
 /// Variables that the command must not inherit: of the plugin protocol, settings of the current run that would select another state or

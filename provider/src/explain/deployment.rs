@@ -7,7 +7,7 @@ use grit_ssh::user_files::shown;
 
 use super::code::Code;
 use crate::{
-    deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
+    deployment::{CommandError, Directory, FormatError, OUTPUT, Place, ReadError, Source},
     duration::human,
 };
 
@@ -149,10 +149,20 @@ fn command(name: &str, error: &CommandError) -> Problem {
                 "Run the command in that directory to see the cause. If the directory is not initialized, run `terraform init` there.",
             )
         }
-        CommandError::OtherText { command, text } => invalid(
-            format!(
-                "{name}: `{command}` printed other text before the JSON. Its output begins with {text:?}."
-            ),
+        CommandError::OtherText { command, place, text } => invalid(
+            match (place, text.as_str()) {
+                (_, "") => format!("{name}: `{command}` printed nothing."),
+                (Place::Before, text) => {
+                    format!(
+                        "{name}: `{command}` printed other text before the JSON. Its output begins with {text:?}."
+                    )
+                }
+                (Place::After, text) => {
+                    format!(
+                        "{name}: `{command}` printed other text after the JSON. This text begins with {text:?}."
+                    )
+                }
+            },
             "Set `terraform_path` to the Terraform binary. If `terraform` is the wrapper script of the GitHub action \
              `hashicorp/setup-terraform`, you can set `terraform_wrapper: false` in this action instead.",
         ),
@@ -229,6 +239,7 @@ mod tests {
                 directory(),
                 CommandError::OtherText {
                     command: "terraform output".into(),
+                    place: Place::Before,
                     text: "[command]/usr/bin/terraform-bin output -json".into(),
                 }
                 .into(),
