@@ -47,6 +47,20 @@ pub struct Status {
     /// if the configuration cannot be read. An entry does not contain a token.
     #[prost(message, repeated, tag = "16")]
     pub registrations: ::prost::alloc::vec::Vec<Registration>,
+    /// The last drain that was cancelled. Absent after the next drain is accepted.
+    #[prost(message, optional, tag = "17")]
+    pub cancelled_drain: ::core::option::Option<CancelledDrain>,
+}
+/// A drain that a client cancelled. The runner was not stopped.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelledDrain {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// User and transport of the request, as in `Drain.requested_by`.
+    #[prost(string, tag = "2")]
+    pub cancelled_by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub cancelled_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// The `\[[runners]\]` sections of one GitLab instance.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -102,6 +102,10 @@ pub(super) fn status(status: &Status) -> String {
             fact("deadline", &deadline);
         }
     }
+    if let Some(cancelled) = &status.cancelled_drain {
+        let at = time_text(cancelled.cancelled_at).unwrap_or_default();
+        fact("cancelled", &format!("drain, id {}, {at} by {}", cancelled.id, cancelled.cancelled_by));
+    }
     text
 }
 

@@ -16,7 +16,7 @@ use super::{
     status,
 };
 use crate::supervise::{
-    Answer, Callback, CallbackError, Handle, HandleError, Mode, Stop, StopId, Supervision,
+    Answer, Callback, CallbackError, Cancel, Handle, HandleError, Mode, Stop, StopId, Supervision,
     process::{self, Launcher},
 };
 use crate::{
@@ -171,7 +171,8 @@ impl Control {
         let (control, wanted) = (self.clone(), Some(id).filter(|id| !id.is_empty()).map(StopId::from));
         detached(async move {
             let in_progress = control.supervision().state.stop().map(|stop| stop.id.clone());
-            control.supervisor.cancel(wanted.clone()).await?;
+            let by = Arc::from(requester.to_string());
+            control.supervisor.cancel(Cancel { id: wanted.clone(), by }).await?;
             let id = in_progress.or(wanted);
             let id = id.as_ref().map(StopId::as_str);
             Change { action: "cancel", outcome: "cancelled", id, ..Change::default() }.log(requester);

@@ -9,8 +9,8 @@ mod text;
 use std::time::{Duration, SystemTime};
 
 use grit_proto::wrapper_v1::{
-    Drain, DrainOutcome, DrainResponse, Exit, Health, Job, JobRouter, OldestJob, Registration,
-    State as PublicState, Status, exit::How,
+    CancelledDrain, Drain, DrainOutcome, DrainResponse, Exit, Health, Job, JobRouter, OldestJob,
+    Registration, State as PublicState, Status, exit::How,
 };
 use prost_types::Timestamp;
 use serde::ser::SerializeMap;
@@ -26,7 +26,7 @@ pub(crate) use self::{
     text::{age_text, failure, line},
 };
 use crate::supervise::{
-    ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process,
+    Cancelled, ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process,
 };
 use crate::{
     runner::{self, Level, level_now, waits_for},
@@ -64,6 +64,7 @@ pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Stat
         health: Some(self::health(supervision, health)),
         drain,
         last_drain: supervision.last_stop.as_deref().map(past_drain),
+        cancelled_drain: supervision.cancelled.as_deref().map(cancelled_drain),
         shutting_down: supervision.leaving,
         wrapper_version: env!("CARGO_PKG_VERSION").to_owned(),
         registrations: health.evidence.config().map(registrations).unwrap_or_default(),
@@ -163,6 +164,10 @@ fn past_drain(past: &PastStop) -> Drain {
     Drain { exit: Some(exit(&past.end)), ..drain(&state, &past.stop, false) }
 }
 
+fn cancelled_drain(Cancelled { id, by, at }: &Cancelled) -> CancelledDrain {
+    CancelledDrain { id: id.to_string(), cancelled_by: by.to_string(), cancelled_at: Some(timestamp(*at)) }
+}
+
 /// The runner has exited, or was never started, and is not restarted.
 pub(crate) fn is_over(status: &Status) -> bool {
     matches!(status.state(), PublicState::Stopped | PublicState::Failed)
@@ -191,9 +196,18 @@ impl Object for Status {
         object.serialize_entry("health", &some(&self.health))?;
         object.serialize_entry("drain", &some(&self.drain))?;
         object.serialize_entry("last_drain", &some(&self.last_drain))?;
+        object.serialize_entry("cancelled_drain", &some(&self.cancelled_drain))?;
         object.serialize_entry("shutting_down", &self.shutting_down)?;
         object.serialize_entry("wrapper_version", &self.wrapper_version)?;
         object.serialize_entry("registrations", &all(&self.registrations))
+    }
+}
+
+impl Object for CancelledDrain {
+    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+        object.serialize_entry("id", &self.id)?;
+        object.serialize_entry("cancelled_by", &self.cancelled_by)?;
+        object.serialize_entry("cancelled_at", &time_text(self.cancelled_at))
     }
 }
 

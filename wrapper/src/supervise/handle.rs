@@ -4,7 +4,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::core::{
-    Answer, ChildInfo, Event, Observation, Refusal, RequestsCancelled, RequestsRead, Stop, StopId,
+    Answer, Cancel, ChildInfo, Event, Observation, Refusal, RequestsCancelled, RequestsRead, Stop,
     Supervision,
 };
 
@@ -79,10 +79,9 @@ impl Handle {
         self.send(|reply| Command::Event(Event::Stop(stop), reply)).await
     }
 
-    /// Cancels the stop with this id, or any stop.
-    /// Rejected after the signal was sent.
-    pub async fn cancel(&self, id: Option<StopId>) -> Result<Answer, HandleError> {
-        self.send(|reply| Command::Event(Event::Cancel(id), reply)).await
+    /// Cancels a stop. Rejected after the signal was sent.
+    pub async fn cancel(&self, request: Cancel) -> Result<Answer, HandleError> {
+        self.send(|reply| Command::Event(Event::Cancel(request), reply)).await
     }
 
     /// Passes SIGHUP on to a running child.

@@ -109,7 +109,13 @@ async fn drain_can_be_cancelled_before_sigquit() {
     assert_eq!(other.message(), "another drain is in progress");
     let cancelled = client.cancel(cancel("d")).await.unwrap().into_inner().status.unwrap();
     assert_eq!((cancelled.state(), cancelled.drain), (State::Running, None));
+    let record = cancelled.cancelled_drain.unwrap();
+    assert_eq!(record.id, "d");
+    assert!(record.cancelled_by.starts_with("uid ") && record.cancelled_at.is_some(), "{record:?}");
     assert_eq!(wrapper.record(), "ready");
+    // Until the next drain.
+    let again = client.drain(drain("e")).await.unwrap().into_inner().status.unwrap();
+    assert_eq!(again.cancelled_drain, None);
 }
 
 #[tokio::test]

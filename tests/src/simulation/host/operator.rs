@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{Callback, Event, Mode as StopMode, Stop, StopId, process::Signal};
+use grit_wrapper::supervise::{Callback, Cancel, Event, Mode as StopMode, Stop, StopId, process::Signal};
 use tokio::time::Instant;
 
 use super::{
@@ -148,7 +148,7 @@ impl Inner {
                 let stop = Stop { callbacks, ..Stop::new(id.as_str(), mode) };
                 let _answer = self.deliver(instance, Event::Stop(stop.within(deadline)));
             }
-            Action::Cancel => drop(self.deliver(instance, Event::Cancel(None))),
+            Action::Cancel => drop(self.deliver(instance, Event::Cancel(Cancel::default()))),
             Action::Start => {
                 // Also where the wrapper is killed before it answers.
                 if let Some(host) = self.hosts.get_mut(instance).filter(|host| host.promise.accepted) {

@@ -15,7 +15,7 @@ use grit_provider::testing::{
     simulation::SimulatedWrapper,
     transport::{Cause, ChannelRefusal, ConnectionMethod, Phase, Route, TransportError},
 };
-use grit_wrapper::supervise::{Event, StopId};
+use grit_wrapper::supervise::{Cancel, Event, StopId};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
@@ -314,7 +314,8 @@ impl Inner {
                 Err(why) => return Err(Rejected(Code::InvalidArgument, why)),
             },
             Request::Cancel(id) => {
-                Event::Cancel(Some(id).filter(|id| !id.is_empty()).map(|id| StopId::from(id.as_str())))
+                let id = Some(id).filter(|id| !id.is_empty()).map(|id| StopId::from(id.as_str()));
+                Event::Cancel(Cancel { id, ..Cancel::default() })
             }
             Request::Start => Event::Start,
         };

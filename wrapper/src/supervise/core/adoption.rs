@@ -24,7 +24,16 @@ impl Supervision {
     #[must_use]
     pub fn adopted(self, is_running: bool, now: Moment, policy: &Policy) -> Self {
         // Without `..`: the next wrapper must not lose the value of a new field.
-        let Self { state, leaving, mut restarts, last_stop, observed, last_lines: _, save_error: _ } = self;
+        let Self {
+            state,
+            leaving,
+            mut restarts,
+            last_stop,
+            cancelled,
+            observed,
+            last_lines: _,
+            save_error: _,
+        } = self;
         let state = match state {
             State::Starting { child: Some(child) } | State::Running { child, .. } if is_running => {
                 State::Running { child: child.not_after(now), reload: None }
@@ -58,6 +67,7 @@ impl Supervision {
             leaving: leaving && is_running,
             restarts,
             last_stop,
+            cancelled,
             observed: if is_running { observed } else { Observation::default() },
             last_lines: LastLines::NotRead,
             save_error: None,

@@ -44,8 +44,8 @@ pub enum Event {
     RequestsCancelled(ChildInfo, RequestsCancelled),
     /// A request to stop the child.
     Stop(Stop),
-    /// A request to cancel a stop whose signal was not sent yet: the stop with this id, or any stop.
-    Cancel(Option<StopId>),
+    /// A request to cancel a stop whose signal was not sent yet.
+    Cancel(Cancel),
     /// A request to pass SIGHUP on.
     Reload,
     /// A request to stop the child and then end the supervisor.
@@ -56,6 +56,15 @@ pub enum Event {
     LogRead(Arc<[String]>),
     /// The state file has this state, or could not be written for this reason.
     Saved(Option<Arc<str>>),
+}
+
+/// A request to cancel a stop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cancel {
+    /// `None`: any stop.
+    pub id: Option<StopId>,
+    /// The user and the transport of the client, as text.
+    pub by: Arc<str>,
 }
 
 /// The answer to an accepted request.

@@ -36,7 +36,7 @@ mod transition_tests;
 pub use self::{
     callback::{Callback, CallbackError},
     end::End,
-    event::{Answer, Context, Effect, Event, Refusal},
+    event::{Answer, Cancel, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{Observation, RequestsCancelled, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
@@ -44,6 +44,6 @@ pub use self::{
         ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision,
     },
     statistics::{Counted, EndedStop, ExitReason},
-    stop::{Mode, Stop, StopId, StopOutcome},
+    stop::{Cancelled, Mode, Stop, StopId, StopOutcome},
     transition::Step,
 };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    event::{Answer, Context, Effect, Event, Refusal},
+    event::{Answer, Cancel, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{Observation, RequestsRead},
     policy::{MAX_RESTART_DELAY, Policy},
@@ -81,7 +81,7 @@ impl Simulation {
                 self.tell(&Event::Stop(Stop { deadline, callbacks, ..Stop::new("test", mode) })).unwrap();
             }
             RandomEvent::Cancel => {
-                if self.tell(&Event::Cancel(None)).is_ok() {
+                if self.tell(&Event::Cancel(Cancel::default())).is_ok() {
                     let told = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
                     assert!(!told, "a child that drains is said to run");
                     self.forget_callbacks();

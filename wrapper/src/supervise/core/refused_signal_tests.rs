@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    event::{Effect, Event, Refusal},
+    event::{Cancel, Effect, Event, Refusal},
     moment::Moment,
     observation::Observation,
     policy::Policy,
@@ -34,14 +34,17 @@ fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
     let repeated = unsent.clone().with(Event::Tick, retry, &policy);
     assert_eq!(repeated.effects, [Effect::Signal(Signal::Drain)]);
     assert!(!repeated.next.is_quit_refused());
-    let cancelled = unsent.with(Event::Cancel(None), now, &policy);
+    let cancelled = unsent.with(Event::Cancel(Cancel::default()), now, &policy);
     assert!(matches!(cancelled.next.state, State::Running { reload: None, .. }));
     assert!(!cancelled.next.is_quit_refused());
 
     // An earlier wrapper may have sent it.
-    let answer = draining(Some(child.started)).with(Event::Cancel(None), now, &policy).answer;
+    let answer = draining(Some(child.started)).with(Event::Cancel(Cancel::default()), now, &policy).answer;
     assert_eq!(answer, Err(Refusal::TooLate));
-    assert_eq!(repeated.next.with(Event::Cancel(None), retry, &policy).answer, Err(Refusal::TooLate));
+    assert_eq!(
+        repeated.next.with(Event::Cancel(Cancel::default()), retry, &policy).answer,
+        Err(Refusal::TooLate)
+    );
 }
 
 /// A second SIGTERM would skip the runner's cleanup. The first one came from another process, or from a wrapper that was killed before it could save it.

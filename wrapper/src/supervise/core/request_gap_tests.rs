@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::{
-    event::{Answer, Effect, Event, Refusal},
+    event::{Answer, Cancel, Effect, Event, Refusal},
     moment::Moment,
     observation::{RequestsCancelled, RequestsRead},
     policy::Policy,
     state::{ChildInfo, Phase, State, Supervision},
-    stop::{Mode, Stop, StopOutcome},
+    stop::{Cancelled, Mode, Stop, StopOutcome},
     table_tests::{SECOND, child, exited, forceful, graceful},
 };
 use crate::supervise::process::{Exit, Signal};
@@ -82,7 +82,10 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!(again.effects, []);
     let of = again.next.state.child().unwrap();
     assert_eq!(of, child(now));
-    assert_eq!(again.next.clone().with(Event::Cancel(None), timeout, &policy).answer, Err(Refusal::TooLate));
+    assert_eq!(
+        again.next.clone().with(Event::Cancel(Cancel::default()), timeout, &policy).answer,
+        Err(Refusal::TooLate)
+    );
     let adopted_gap = again.next.clone();
     let again = again.next.with(read(of, timeout, Some(0)), timeout, &policy);
     assert_eq!(again.effects, [QUIT]);
@@ -96,10 +99,22 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!((stop.outcome, stop.open_requests), (Some(StopOutcome::OpenRequests), Some(2)));
 }
 
+/// Until the next stop: the clients that wait for that one must not take it for cancelled.
+#[test]
+fn cancelled_stop_is_kept_with_its_client_and_time() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let cancel = Cancel { id: None, by: "uid 0 (root), unix socket".into() };
+    let next = waiting(now, graceful()).with(Event::Cancel(cancel.clone()), now, &policy).next;
+    let record = Cancelled { id: "test".into(), by: cancel.by, at: now };
+    assert_eq!(next.cancelled.as_deref(), Some(&record));
+    assert_eq!(next.clone().adopted(true, now, &policy).cancelled.as_deref(), Some(&record));
+    assert_eq!(next.with(Event::Stop(graceful()), now, &policy).next.cancelled, None);
+}
+
 #[test]
 fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let cancelled = waiting(now, graceful()).with(Event::Cancel(None), now, &policy);
+    let cancelled = waiting(now, graceful()).with(Event::Cancel(Cancel::default()), now, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done));
     assert!(matches!(cancelled.next.state, State::Running { reload: None, .. }));
     // The runner was not asked to drain, so that SIGTERM needs no distance from SIGQUIT.
@@ -147,7 +162,7 @@ fn refused_sigquit_waits_for_another_gap() {
     let retry = now + (refused.due().unwrap() - now.at);
     let step = refused.with(Event::Tick, retry, &policy);
     assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));
-    let cancelled = step.next.clone().with(Event::Cancel(None), retry, &policy);
+    let cancelled = step.next.clone().with(Event::Cancel(Cancel::default()), retry, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done), "it was not sent");
     let open = step.next.with(requests(1, retry), retry, &policy).next;
     let step = open.with(Event::Tick, retry + Policy::REQUEST_GAP_TIMEOUT, &policy);

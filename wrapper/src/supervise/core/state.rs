@@ -11,7 +11,7 @@ use super::{
     moment::Moment,
     observation::Observation,
     policy::{Leftovers, Policy},
-    stop::{Mode, Stop},
+    stop::{Cancelled, Mode, Stop},
 };
 use crate::supervise::process::{Identity, Signal};
 
@@ -24,6 +24,9 @@ pub struct Supervision {
     pub restarts: Restarts,
     /// The stop of an earlier child, after another child was started.
     pub last_stop: Option<Arc<PastStop>>,
+    /// The stop that was cancelled last, until the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Arc<Cancelled>>,
     /// What the probes show of the present child.
     #[serde(default)]
     pub observed: Observation,

@@ -128,6 +128,14 @@ impl Stop {
     }
 }
 
+/// A stop that was cancelled, by whom, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancelled {
+    pub id: StopId,
+    pub by: Arc<str>,
+    pub at: Moment,
+}
+
 /// How the child is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

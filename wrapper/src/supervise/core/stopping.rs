@@ -1,14 +1,16 @@
 //! The transitions that stop a child: a stop is requested, joined, held back, signalled, made forceful, and cancelled.
 
+use std::sync::Arc;
+
 use super::{
     callback::Callback,
     end::End,
-    event::{Answer, Context, Effect, Refusal},
+    event::{Answer, Cancel, Context, Effect, Refusal},
     moment::Moment,
     observation::{RequestsCancelled, RequestsRead},
     state::{ChildInfo, Phase, Refused, State, Supervision},
     statistics::{Counted, EndedStop},
-    stop::{Mode, Stop, StopId, StopOutcome},
+    stop::{Cancelled, Mode, Stop, StopId, StopOutcome},
     transition::{Answered, SIGNAL_RETRY_DELAY},
 };
 use crate::supervise::process::Signal;
@@ -32,6 +34,7 @@ impl Supervision {
                 Ok(Answer::Done)
             }
             State::Running { child, .. } => {
+                self.cancelled = None;
                 self.begin_stop(child, request, cx);
                 Ok(Answer::Done)
             }
@@ -236,7 +239,7 @@ impl Supervision {
         self.state = State::Stopping { child, stop, phase };
     }
 
-    pub(super) fn cancel(&mut self, id: Option<&StopId>, cx: &mut Context<'_>) -> Answered {
+    pub(super) fn cancel(&mut self, Cancel { id, by }: Cancel, cx: &mut Context<'_>) -> Answered {
         let State::Stopping { child, stop, phase } = &self.state else {
             return Err(if self.leaving { Refusal::Leaving } else { Refusal::NotStopping });
         };
@@ -252,13 +255,14 @@ impl Supervision {
             // The shutdown of the wrapper cannot be cancelled.
             return Err(Refusal::Leaving);
         }
-        if id.is_some_and(|id| stop.id != *id) {
+        if id.is_some_and(|id| stop.id != id) {
             return Err(Refusal::OtherStop);
         }
         if is_signalled {
             return Err(Refusal::TooLate);
         }
         cx.add(Effect::Count(Counted::Stop(EndedStop::cancelled(stop))));
+        self.cancelled = Some(Arc::new(Cancelled { id: stop.id.clone(), by, at: cx.now }));
         self.state = State::Running { child: *child, reload: None };
         Ok(Answer::Done)
     }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     callback::Callback,
     end::End,
-    event::{Answer, Context, Effect, Event},
+    event::{Answer, Cancel, Context, Effect, Event},
     moment::Moment,
     observation::{Observation, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
@@ -158,7 +158,7 @@ fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
         ("stop, handler", Event::Stop(graceful()), true),
         ("stop, callback", Event::Stop(with_callback), false),
         ("force", Event::Stop(forceful()), false),
-        ("cancel", Event::Cancel(None), false),
+        ("cancel", Event::Cancel(Cancel::default()), false),
         ("reload", Event::Reload, false),
         ("reload, handler", Event::Reload, true),
         ("called", Event::CallbackFinished(callback(1)), false),

@@ -80,7 +80,7 @@ impl Supervision {
             Event::RequestsCancelled(child, cancelled) => self.requests_cancelled(child, cancelled),
             Event::Stop(stop) => answer = self.request_stop(stop, cx),
             Event::Leave(stop) => answer = self.leave(stop, cx),
-            Event::Cancel(id) => answer = self.cancel(id.as_ref(), cx),
+            Event::Cancel(request) => answer = self.cancel(request, cx),
             Event::Reload => answer = self.reload(cx),
             Event::CallbackFinished(callback) => self.callback_finished(&callback),
             Event::LogRead(lines) => self.log_read(lines),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     end::End,
-    event::{Answer, Effect, Event, Refusal},
+    event::{Answer, Cancel, Effect, Event, Refusal},
     moment::Moment,
     policy::{FIRST_RESTART_DELAY, Policy, STABLE_AFTER},
     state::{LastLines, Phase, Restarts, State, Supervision},
@@ -30,11 +30,8 @@ fn cancel_requires_matching_drain_id() {
     let policy = Policy::default();
     let holding = in_state("running", now).with(Event::Stop(graceful()), now, &policy).next;
     let cancel = |id: &str| {
-        holding.clone().with(
-            Event::Cancel(Some(id).filter(|id| !id.is_empty()).map(StopId::from)),
-            now,
-            &policy,
-        )
+        let id = Some(id).filter(|id| !id.is_empty()).map(StopId::from);
+        holding.clone().with(Event::Cancel(Cancel { id, ..Cancel::default() }), now, &policy)
     };
     assert_eq!(cancel("another").answer, Err(Refusal::OtherStop));
     assert_eq!(cancel("another").next, holding);
@@ -155,7 +152,10 @@ fn interrupted_shutdown_is_finished_by_next_wrapper() {
     let shutdown = Stop::new(StopId::Signal, Mode::Graceful);
     let left = in_state("running", now).with(Event::Leave(shutdown), now, &policy).next;
     let adopted = left.clone().adopted(true, now, &policy);
-    assert_eq!(adopted.clone().with(Event::Cancel(None), now, &policy).answer, Err(Refusal::Leaving));
+    assert_eq!(
+        adopted.clone().with(Event::Cancel(Cancel::default()), now, &policy).answer,
+        Err(Refusal::Leaving)
+    );
     let ended = adopted.clone().with(exited(Exit::Unknown), now, &policy);
     assert!(ended.effects.contains(&Effect::Leave), "{:?}", ended.effects);
 
@@ -311,7 +311,7 @@ fn each_exit_and_each_drain_is_counted_once() {
             vec![ExitReason::Killed],
             vec![(Mode::Forceful, Some(Killed))],
         ),
-        (after_boot(vec![stop(), Event::Cancel(None)]), vec![], vec![(Mode::Graceful, None)]),
+        (after_boot(vec![stop(), Event::Cancel(Cancel::default())]), vec![], vec![(Mode::Graceful, None)]),
         (vec![stop()], vec![], vec![(Mode::Graceful, Some(NoRunner))]),
         (
             after_boot(vec![exit(Exit::Code(1)), stop()]),
