@@ -27,6 +27,23 @@ pub struct DrainInfo {
     pub waits_for: String,
 }
 
+/// A drain that was cancelled on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelledDrain {
+    pub id: String,
+    /// User and transport of the request.
+    pub by: String,
+    /// By the clock of the host.
+    pub at: Option<OffsetDateTime>,
+}
+
+impl From<v1::CancelledDrain> for CancelledDrain {
+    fn from(v1::CancelledDrain { id, cancelled_by, cancelled_at }: v1::CancelledDrain) -> Self {
+        let at = cancelled_at.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok());
+        Self { id, by: cancelled_by, at }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainOutcome {
     /// The runner finished its jobs.

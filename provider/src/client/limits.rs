@@ -39,6 +39,10 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
         shorten(&mut drain.requested_by, MAX_TEXT);
         shorten(&mut drain.waits_for, MAX_TEXT);
     }
+    if let Some(cancelled) = &mut status.cancelled_drain {
+        shorten(&mut cancelled.id, MAX_TEXT);
+        shorten(&mut cancelled.cancelled_by, MAX_TEXT);
+    }
     status.registrations.truncate(MAX_REGISTRATIONS);
     for registration in &mut status.registrations {
         shorten(&mut registration.url, MAX_NAME);
@@ -115,6 +119,11 @@ mod tests {
                 };
                 20
             ],
+            cancelled_drain: Some(v1::CancelledDrain {
+                id: "i".repeat(200),
+                cancelled_by: "uid 1000 (deploy), unix socket".to_owned(),
+                cancelled_at: None,
+            }),
             drain: Some(drain.clone()),
             last_drain: Some(drain),
             ..v1::Status::default()

@@ -15,6 +15,7 @@ mod wrapper_client;
 
 pub(crate) use any::Client;
 pub use any::{Clients, SimulatedWrapper};
+pub(crate) use drain_info::CancelledDrain;
 #[cfg(test)]
 pub(crate) use drain_info::DrainInfo;
 pub use error::ClientError;

@@ -6,7 +6,7 @@ use grit_proto::{SIGNAL_DRAIN, runner_wrapper as upstream, wrapper_v1 as v1};
 use time::OffsetDateTime;
 
 use super::{
-    drain_info::{DrainInfo, DrainOutcome},
+    drain_info::{CancelledDrain, DrainInfo, DrainOutcome},
     level::Level,
     limits,
 };
@@ -44,6 +44,8 @@ pub struct Detail {
     pub drain: Option<DrainInfo>,
     /// The id of the drain that stopped the previous runner, if another one was started after it.
     pub last_drain: Option<String>,
+    /// The drain that was cancelled last, until the wrapper accepts another one.
+    pub cancelled: Option<CancelledDrain>,
     /// The wrapper exits when its runner has exited.
     pub shutting_down: bool,
     pub evidence: RunnerEvidence,
@@ -120,6 +122,11 @@ impl Snapshot {
     /// The drain in progress, or the last one, if the wrapper reports it.
     pub fn drain(&self) -> Option<&DrainInfo> {
         self.detail.as_deref()?.drain.as_ref()
+    }
+
+    /// The drain that was cancelled last, until the wrapper accepts another one. Upstream's wrapper cancels no drain.
+    pub fn cancelled(&self) -> Option<&CancelledDrain> {
+        self.detail.as_deref()?.cancelled.as_ref()
     }
 
     /// Whether the wrapper exits, and no client requested that its runner stays stopped.
@@ -327,6 +334,7 @@ impl From<v1::Status> for Snapshot {
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),
             drain,
             last_drain: status.last_drain.map(|drain| drain.id),
+            cancelled: status.cancelled_drain.map(CancelledDrain::from),
             shutting_down: status.shutting_down,
             evidence,
             registrations: registrations.collect(),

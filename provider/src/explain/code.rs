@@ -13,6 +13,8 @@ pub enum Code {
     Refused,
     /// Terraform cancelled the operation.
     Interrupted,
+    /// A user of the host cancelled it.
+    Cancelled,
     /// The configuration or the state cannot be used.
     InvalidConfig,
     /// The wrapper responded with a failure.
@@ -33,6 +35,7 @@ impl Code {
             Self::TimedOut => "timed_out",
             Self::Refused => "refused",
             Self::Interrupted => "interrupted",
+            Self::Cancelled => "cancelled",
             Self::InvalidConfig => "invalid_config",
             Self::WrapperError => "wrapper_error",
             Self::JobsLost => "jobs_lost",

@@ -133,6 +133,12 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 }
             }
             RunnerStatus::Running | RunnerStatus::Unknown(_) => {
+                // The wrapper forgets it when it accepts the next drain, so it is of this one.
+                if let Some(cancelled) =
+                    snapshot.cancelled().filter(|_| self.requested == Requested::Accepted)
+                {
+                    return Ok(Some(Err(NotDrained::Cancelled(cancelled.clone()))));
+                }
                 // Repeated also after it was accepted: the request was lost (upstream's wrapper forgets a request before its process
                 // exists), or the host restarted the runner.
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {

@@ -4,6 +4,7 @@
 mod acceptance;
 mod actions;
 mod boot_verify;
+mod cancelled_drain;
 mod ci_component;
 mod cloud_init;
 mod connection_commands;

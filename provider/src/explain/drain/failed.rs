@@ -2,13 +2,14 @@
 
 use grit_plugin::{Problem, schema::AttributePath};
 use grit_ssh::Reachability;
+use time::format_description::well_known::Rfc3339;
 
 use super::{
     peers::too_few_peers,
     subject::{Subject, named},
 };
 use crate::{
-    client::ClientError,
+    client::{CancelledDrain, ClientError},
     duration::human,
     explain::{
         code::Code,
@@ -164,6 +165,7 @@ impl Words for DrainWords<'_> {
                     subject.again()
                 ),
             ),
+            NotDrained::Cancelled(cancelled) => self.cancelled(cancelled),
             NotDrained::TooFewPeers(peers) => {
                 let mut explained = too_few_peers(manager, peers, subject);
                 if failure.requested == Requested::Perhaps {
@@ -179,6 +181,26 @@ impl Words for DrainWords<'_> {
 
     fn complete(&self, _: &Failure<NotDrained>, explained: &mut Problem) {
         append(&mut explained.happened, self.others);
+    }
+}
+
+impl DrainWords<'_> {
+    fn cancelled(&self, CancelledDrain { id, by, at }: &CancelledDrain) -> Problem {
+        let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
+        let at = at.and_then(|at| at.format(&Rfc3339).ok()).map(|at| format!(" at {at}")).unwrap_or_default();
+        Problem::new(
+            Code::Cancelled,
+            "Drain was cancelled on the host",
+            sentences(&[
+                &format!(
+                    "Runner manager {:?}: the drain {id:?} was cancelled on the host{by}{at}.",
+                    self.manager
+                ),
+                "The runner keeps running and accepts jobs.",
+                self.subject.kept(),
+            ]),
+            format!("Find out why the drain was cancelled. To request it again, {}.", self.subject.again()),
+        )
     }
 }
 

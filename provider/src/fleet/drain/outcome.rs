@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    client::{ClientError, Snapshot},
+    client::{CancelledDrain, ClientError, Snapshot},
     fleet::peers::TooFewPeers,
 };
 
@@ -73,4 +73,6 @@ pub enum NotDrained {
     Replaced { pid: String },
     /// Too few peers are healthy.
     TooFewPeers(TooFewPeers),
+    /// The drain was cancelled on the host.
+    Cancelled(CancelledDrain),
 }

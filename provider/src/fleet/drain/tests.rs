@@ -317,6 +317,7 @@ async fn drain_timeout_counts_from_operation_start() {
 }
 
 pub(in crate::fleet) mod callback;
+mod cancelled;
 mod force;
 mod half_open;
 mod no_wait;

@@ -126,6 +126,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
         process: String::new(),
         boot_id: String::new(),
         last_drain: None,
+        cancelled: None,
         level,
         level_max,
         reasons: vec!["no job request was answered yet".into()],

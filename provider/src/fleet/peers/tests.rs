@@ -241,6 +241,7 @@ async fn peer_with_drain_request_is_unhealthy() {
         boot_id: String::new(),
         process: String::new(),
         last_drain: None,
+        cancelled: None,
         level: crate::client::Level::Polling,
         level_max: None,
         reasons: vec![],

@@ -242,6 +242,7 @@ impl Left {
                 Reason::Unreached { error, .. } => error.to_string(),
                 Reason::Interrupted => "Terraform was stopped".to_owned(),
                 Reason::Problem(NotDrained::TooFewPeers(_)) => "too few peers are healthy".to_owned(),
+                Reason::Problem(NotDrained::Cancelled(_)) => "the drain was cancelled on the host".to_owned(),
                 Reason::Problem(NotDrained::TimedOut { .. } | NotDrained::Replaced { .. }) => {
                     "the wrapper did not accept the drain in time".to_owned()
                 }

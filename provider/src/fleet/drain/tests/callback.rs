@@ -9,6 +9,7 @@ pub(in crate::fleet) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         boot_id: String::new(),
         process: String::new(),
         last_drain: None,
+        cancelled: None,
         level: Level::None,
         level_max: None,
         reasons: vec![],
