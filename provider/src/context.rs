@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Block, Problem, Problems, call,
+    Block, Problem, Problems, Walk, call,
     schema::{AttributePath, Schema, Value, is_known},
 };
 use grit_ssh::Selectors;
@@ -86,6 +86,18 @@ impl Context {
         known.map(|manager| manager.identities(self.selectors(), instance)).unwrap_or_default()
     }
 
+    /// Warns, once in a plan, about a wrapper with a TCP address. `path`: of the runner manager.
+    pub(crate) fn warn_of_tcp(&self, name: &str, manager: &Value<RunnerManagerArgs>, path: AttributePath) {
+        let known = manager.as_ref_option();
+        if call().walk != Walk::Apply
+            && let Some(address) = known.and_then(RunnerManagerArgs::unprotected_address)
+            && let Some(wrapper) = self.identities(manager, None).wrapper
+            && self.run.reports_unprotected(wrapper)
+        {
+            call().warn(values::unprotected_wrapper(name, &address).at(path.attribute("wrapper_address")));
+        }
+    }
+
     /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
     pub(crate) fn refuse_same_managers(&self, managers: &RunnerManagers, problems: &mut Problems) {
         let selectors = self.selectors();
@@ -98,6 +110,7 @@ impl Context {
         let mut problems = Problems::default();
         self.refuse_same_managers(managers, &mut problems);
         for (key, manager) in managers.iter().flatten() {
+            self.warn_of_tcp(key, manager, at(key));
             let row = Row::of_manager(event.clone(), key, self.identities(manager, None));
             let refusals = self.run.record(row, call().walk);
             problems.extend(refusals.iter().map(|refusal| plan::refused(refusal).at(at(key))));

@@ -58,6 +58,12 @@ impl RunnerManagerArgs {
         Ok((address, wrapper.map_err(invalid("wrapper_address"))?))
     }
 
+    /// The address of its wrapper, if any user of the host can listen there.
+    pub(crate) fn unprotected_address(&self) -> Option<String> {
+        let address = set(&self.wrapper_address)?;
+        address.parse().is_ok_and(|parsed: WrapperAddress| !parsed.is_protected()).then_some(address)
+    }
+
     /// The wrapper that a connection reaches; `None` if an address is unknown or invalid, or a value that selects the host is unknown.
     pub(crate) fn identity(&self, selectors: Selectors) -> Option<WrapperIdentity> {
         if selectors.instance_name && self.instance_name.is_unknown()

@@ -222,6 +222,20 @@ pub(crate) fn host_keys_not_verified() -> Problem {
     )
 }
 
+/// Warns about a wrapper whose address any user of its host can take.
+pub(crate) fn unprotected_wrapper(manager: &str, address: &str) -> Problem {
+    Problem::new(
+        Code::Notice,
+        "Wrapper has a TCP address",
+        format!(
+            "Runner manager {manager:?}: `wrapper_address` is {address:?}. Any user of the host can control the runner at this address, and can \
+             listen there while the wrapper does not run. Terraform then receives a false report that the runner has exited, and destroys the \
+             instance with its running jobs."
+        ),
+        "Use a Unix socket: `unix:///run/grit-wrapper/wrapper.sock` (flag `--grpc-listen` of the wrapper).",
+    )
+}
+
 /// `named`: the path with the value.
 pub(crate) fn duration(named: &str, error: impl Display, accepted: &str) -> Problem {
     invalid("Invalid duration", format!("{named} is not a valid duration: {error}. Accepted: {accepted}."))

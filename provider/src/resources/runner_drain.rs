@@ -77,9 +77,15 @@ impl RunnerDrain {
         refusals.iter().map(plan::refused).collect::<Problems>().or(())
     }
 
+    fn warn_of_tcp(&self, planned: &DrainState) {
+        let path = AttributePath::new("runner_manager");
+        self.context.warn_of_tcp(&planned.name(), &planned.runner_manager, path);
+    }
+
     /// As [`Self::record`], for a new drain resource: in what may be an apply the errors are warnings, because a failed create could leave a deposed
     /// drain resource without a current one. The refresh of a stored drain resource, the health check and the shutdown resource refuse the same plan.
     async fn record_new(&self, planned: &DrainState) -> Result<(), Problems> {
+        self.warn_of_tcp(planned);
         let (run, call) = (&self.context.run, call());
         let row = Row { object: call.private.object.clone(), ..self.row(planned, Event::New) };
         let mut problems = Problems::default();
@@ -169,6 +175,7 @@ impl Resource for RunnerDrain {
             prior.warn_of_drain(Some(&proposed.instance_id));
             return Ok((proposed, vec![AttributePath::new("instance_id")]));
         }
+        self.warn_of_tcp(&proposed);
         let instance = prior.instance().or(proposed.instance()).map(str::to_owned);
         let object = prior.id().to_owned();
         self.record(Row { object, instance, ..self.row(&proposed, Event::Kept) })?;

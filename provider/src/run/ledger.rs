@@ -107,6 +107,8 @@ pub(super) struct Ledger {
     /// Refusals that were warnings.
     pub(super) undecided: Vec<Refusal>,
     waiting_is_reported: bool,
+    /// The wrappers at TCP addresses that were reported.
+    unprotected: BTreeSet<WrapperIdentity>,
     /// Drains that end, that no health check starts, and whose health check stays.
     pub(super) alone: usize,
     /// The number of drains of this process by runner manager.
@@ -133,6 +135,11 @@ impl Ledger {
             let is_object = row.event.is_stored() || row.event.is_kept() || row.event.is_ending();
             !(is_object && row.object == id)
         });
+    }
+
+    /// Whether this wrapper was not reported before.
+    pub(super) fn reports_unprotected(&mut self, wrapper: WrapperIdentity) -> bool {
+        self.unprotected.insert(wrapper)
     }
 
     pub(super) fn early_drain(&self, id: &str) -> Option<Json> {

@@ -177,6 +177,11 @@ impl Run {
         self.ledger().users_of_group(group)
     }
 
+    /// Whether to report, once, that the wrapper of a runner manager has a TCP address.
+    pub(crate) fn reports_unprotected(&self, wrapper: WrapperIdentity) -> bool {
+        self.ledger().reports_unprotected(wrapper)
+    }
+
     /// This process starts to drain the runner manager.
     pub(crate) fn begin_drain(&self, manager: &WrapperIdentity) -> DrainUnderWay {
         self.add(manager, &mut self.ledger())

@@ -71,6 +71,10 @@ async fn tcp_is_read_only_with_allow_list() {
     let wrapper = ready(&["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"]).await;
     let log = wrapper.read("log");
     let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
+    assert!(
+        log.lines().any(|line| line.contains("WARN") && line.contains("any user of the host can control the runner")),
+        "{log}"
+    );
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     assert_eq!(client.status().await.0, Status::Running);

@@ -4,6 +4,7 @@
 //! until then the wrapper is not ready, because its clients may be connected to another process.
 
 use std::{
+    fmt::Display,
     path::PathBuf,
     sync::{Arc, Weak},
     time::Duration,
@@ -14,7 +15,7 @@ use futures::{
     future::{self, BoxFuture},
 };
 use tokio::time::sleep;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::error::RunError;
 use crate::{
@@ -92,7 +93,7 @@ fn inherited(
         let Source::InheritedSockets(name) = source else { continue };
         let taken = passed.take(name, &settings.grpc_rules);
         for listener in taken.map_err(|source| RunError::Listen { flag: GRPC_LISTEN, source })? {
-            info!({ key::ADDRESS } = %source, { key::BOUND } = %listener, "gRPC server listening");
+            log_bound(GRPC_LISTEN, source, &listener);
             kept.add(source, &listener);
             listeners.push(listener);
         }
@@ -163,9 +164,16 @@ async fn bind_later(
     }
 }
 
-fn log_bound(flag: &str, address: &Address, listener: &Listener) {
+fn log_bound(flag: &str, address: &impl Display, listener: &Listener) {
     let server = if flag == HTTP_LISTEN { "HTTP" } else { "gRPC" };
     info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "{server} server listening");
+    if let (GRPC_LISTEN, Listener::Tcp(_)) = (flag, listener) {
+        warn!(
+            { key::ADDRESS } = %address,
+            "any user of the host can control the runner at this TCP address, and can listen there while the wrapper does not run; \
+             use a unix socket"
+        );
+    }
 }
 
 fn http_rules(settings: &http::Settings) -> Rules {
