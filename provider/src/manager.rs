@@ -6,7 +6,7 @@ use grit_plugin::schema::AttributePath;
 use grit_ssh::{AddressError, HostPort, Selectors, Target, WrapperAddress};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, Clients};
+use crate::client::{Client, Clients, Contact, Contacts};
 
 /// How evidence was received at a TCP address, where any user of the host can respond while the wrapper does not run.
 pub(crate) const UNVERIFIED_PEER: &str = "over TCP, not verified";
@@ -87,6 +87,7 @@ pub(crate) struct Manager {
     pub(crate) identity: WrapperIdentity,
     target: Target,
     clients: Clients,
+    contacts: Contacts,
 }
 
 /// An address that is missing or malformed: it was unknown at plan, or the state was edited.
@@ -99,13 +100,23 @@ pub struct InvalidManager {
 
 impl Manager {
     /// `identity`: of the same values as `target`.
-    pub(crate) fn new(target: Target, identity: WrapperIdentity, clients: Clients) -> Self {
-        Self { name: target.manager.clone(), identity, target, clients }
+    pub(crate) fn new(
+        target: Target,
+        identity: WrapperIdentity,
+        clients: Clients,
+        contacts: Contacts,
+    ) -> Self {
+        Self { name: target.manager.clone(), identity, target, clients, contacts }
     }
 
     /// A client of its wrapper. It opens no connection before its first call.
     pub(crate) fn client(&self) -> Client {
-        self.clients.client(&self.target)
+        self.clients.client(&self.target, self.contact())
+    }
+
+    /// The contact to its host.
+    pub(crate) fn contact(&self) -> Contact {
+        self.contacts.to(&self.target.address)
     }
 
     /// Whether the kernel protects the address of the wrapper, so that no other user of the host can respond there.

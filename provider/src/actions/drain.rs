@@ -62,7 +62,7 @@ impl Drain {
         configuration: &Configuration,
     ) -> Result<Done, Failure<NotDrained>> {
         let (run, gitlab, name) = (&self.context.run, configuration.gitlab(), &manager.name);
-        let draining = Draining { run, manager, policy, guard: None, gitlab };
+        let draining = Draining { run, manager, policy, guard: None, identifier: "", gitlab };
         let (outcome, receipt) = draining.run(wrapper, &call().stop).await;
         for warning in receipt.iter().flat_map(|receipt| receipt::warnings(name, receipt)) {
             call().warn(warning.at(at(name)));
@@ -78,7 +78,7 @@ impl Drain {
                 let line = "the shutdown is in progress, and this action does not wait for its end";
                 (line.to_owned(), warnings.collect())
             }
-            Drained::AssumedTerminated { attempts, waited, error } => {
+            Drained::AssumedTerminated { attempts, waited, error, .. } => {
                 let reason = Reason::Unreached { attempts, error };
                 return Err(Failure { waited, requested: Requested::No, last: None, reason });
             }

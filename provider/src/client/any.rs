@@ -8,6 +8,7 @@ use grit_ssh::{Connector, Target};
 use tokio::time::Instant;
 
 use super::{
+    contacts::Contact,
     error::ClientError,
     request::{DrainRequest, Start},
     snapshot::Snapshot,
@@ -25,9 +26,15 @@ pub enum Clients {
     Simulated(Arc<FindWrapper>),
 }
 
-/// A client of one wrapper.
+/// A client of one wrapper. Its calls show which hosts this process reaches.
 #[derive(Clone)]
-pub(crate) enum Client {
+pub(crate) struct Client {
+    connection: Connection,
+    contact: Contact,
+}
+
+#[derive(Clone)]
+enum Connection {
     Ssh(WrapperClient),
     Simulated(Arc<dyn SimulatedWrapper>, Option<Instant>),
 }
@@ -49,82 +56,78 @@ pub trait SimulatedWrapper: Send + Sync {
 
 impl Clients {
     /// A client of this runner manager's wrapper. It opens no connection before its first call.
-    pub(crate) fn client(&self, target: &Target) -> Client {
-        match self {
-            Self::Ssh(connector) => Client::Ssh(WrapperClient::new(connector.clone(), target.clone())),
-            Self::Simulated(wrappers) => Client::Simulated(wrappers(target), None),
-        }
+    pub(crate) fn client(&self, target: &Target, contact: Contact) -> Client {
+        let connection = match self {
+            Self::Ssh(connector) => Connection::Ssh(WrapperClient::new(connector.clone(), target.clone())),
+            Self::Simulated(wrappers) => Connection::Simulated(wrappers(target), None),
+        };
+        Client { connection, contact }
     }
 }
 
 impl Client {
     /// The client, unless it is simulated.
     pub(crate) fn over_ssh(self) -> Option<WrapperClient> {
-        match self {
-            Self::Ssh(client) => Some(client),
-            Self::Simulated(..) => None,
+        match self.connection {
+            Connection::Ssh(client) => Some(client),
+            Connection::Simulated(..) => None,
         }
     }
 }
 
 impl Wrapper for Client {
     fn until(&self, deadline: Instant) -> Self {
-        match self {
-            Self::Ssh(client) => Self::Ssh(client.until(deadline)),
-            Self::Simulated(wrapper, _) => Self::Simulated(Arc::clone(wrapper), Some(deadline)),
-        }
+        let connection = match &self.connection {
+            Connection::Ssh(client) => Connection::Ssh(client.until(deadline)),
+            Connection::Simulated(wrapper, _) => Connection::Simulated(Arc::clone(wrapper), Some(deadline)),
+        };
+        Self { connection, contact: self.contact.clone() }
     }
 
-    fn read_status(&self) -> impl Future<Output = Result<Snapshot, ClientError>> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.read_status()),
-            Self::Simulated(wrapper, end) => {
-                Either::Right(async { Ok(wrapper.read_status(*end).await?.into()) })
-            }
-        }
+    async fn read_status(&self) -> Result<Snapshot, ClientError> {
+        self.contact.noted(match &self.connection {
+            Connection::Ssh(client) => client.read_status().await,
+            Connection::Simulated(wrapper, end) => wrapper.read_status(*end).await.map(Snapshot::from),
+        })
     }
 
     fn changed(&self) -> impl Future<Output = ()> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.changed()),
-            Self::Simulated(wrapper, _) => Either::Right(wrapper.changed()),
+        match &self.connection {
+            Connection::Ssh(client) => Either::Left(client.changed()),
+            Connection::Simulated(wrapper, _) => Either::Right(wrapper.changed()),
         }
     }
 
-    fn drain(&self, request: &DrainRequest) -> impl Future<Output = Result<Snapshot, ClientError>> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.drain(request)),
-            Self::Simulated(wrapper, end) => {
-                let request = v1::DrainRequest::from(request);
-                Either::Right(async move { Ok(wrapper.drain(request, *end).await?.into()) })
+    async fn drain(&self, request: &DrainRequest) -> Result<Snapshot, ClientError> {
+        self.contact.noted(match &self.connection {
+            Connection::Ssh(client) => client.drain(request).await,
+            Connection::Simulated(wrapper, end) => {
+                wrapper.drain(v1::DrainRequest::from(request), *end).await.map(Snapshot::from)
             }
-        }
+        })
     }
 
-    fn running_jobs(&self) -> impl Future<Output = Result<Vec<u64>, ClientError>> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.running_jobs()),
-            Self::Simulated(wrapper, end) => Either::Right(wrapper.running_jobs(*end)),
-        }
+    async fn running_jobs(&self) -> Result<Vec<u64>, ClientError> {
+        self.contact.noted(match &self.connection {
+            Connection::Ssh(client) => client.running_jobs().await,
+            Connection::Simulated(wrapper, end) => wrapper.running_jobs(*end).await,
+        })
     }
 
-    fn cancel(&self, id: &str) -> impl Future<Output = Result<Option<Snapshot>, ClientError>> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.cancel(id)),
-            Self::Simulated(wrapper, end) => {
-                let id = id.to_owned();
-                Either::Right(async move { Ok(Some(wrapper.cancel(id, *end).await?.into())) })
+    async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
+        self.contact.noted(match &self.connection {
+            Connection::Ssh(client) => client.cancel(id).await,
+            Connection::Simulated(wrapper, end) => {
+                wrapper.cancel(id.to_owned(), *end).await.map(|status| Some(status.into()))
             }
-        }
+        })
     }
 
-    fn start(&self) -> impl Future<Output = Result<Start, ClientError>> + Send {
-        match self {
-            Self::Ssh(client) => Either::Left(client.start()),
-            Self::Simulated(wrapper, end) => {
-                Either::Right(async { wrapper.start(*end).await.map(|()| Start::Requested) })
-            }
-        }
+    async fn start(&self) -> Result<Start, ClientError> {
+        self.contact.noted(match &self.connection {
+            Connection::Ssh(client) => client.start().await,
+            Connection::Simulated(wrapper, end) => wrapper.start(*end).await.map(|()| Start::Requested),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use grit_ssh::{
-    Cause, Peer, Phase, Reachability, Route, TransportError,
+    Cause, Confirmation, Peer, Phase, Reachability, Route, TransportError,
     host_text::{MAX_TEXT, shortened},
 };
 
@@ -64,9 +64,27 @@ impl ClientError {
         }
     }
 
+    /// Whether the host can be gone, if the user states this.
+    pub fn confirmation(&self) -> Confirmation {
+        match self {
+            Self::Transport(error) => error.confirmation(),
+            // The runner may never have started.
+            Self::NoAnswer { .. } => Confirmation::Offered,
+            Self::Status { .. } => Confirmation::Contradicted,
+        }
+    }
+
     /// Whether the wrapper has responded.
     pub fn is_response(&self) -> bool {
         matches!(self, Self::Status { .. })
+    }
+
+    /// Whether the host was reached, and its host key verified.
+    pub(super) fn is_of_verified_host(&self) -> bool {
+        match self {
+            Self::Transport(error) => error.is_of_verified_host(),
+            Self::NoAnswer { .. } | Self::Status { .. } => true,
+        }
     }
 
     /// Whether no host responds: connection refused, no route, no response, unknown host name.

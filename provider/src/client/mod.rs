@@ -4,6 +4,7 @@
 
 mod any;
 mod channel;
+mod contacts;
 mod drain_info;
 mod error;
 mod level;
@@ -15,6 +16,7 @@ mod wrapper_client;
 
 pub(crate) use any::Client;
 pub use any::{Clients, SimulatedWrapper};
+pub(crate) use contacts::{Contact, Contacts, Offer, Waiting};
 pub(crate) use drain_info::CancelledDrain;
 #[cfg(test)]
 pub(crate) use drain_info::DrainInfo;

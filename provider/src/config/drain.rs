@@ -53,8 +53,8 @@ object! {
         #[serde(default)]
         pub(crate) on_unreachable: Value<String> = text => format!(
             "Action when the host is unreachable before the shutdown is requested: {}. `assume_terminated` treats a host as terminated \
-             if nothing responds at its address: jobs that are still running on this host are lost. `assume_terminated` has no effect \
-             with `proxy_jump`, `proxy_command` or `ssh_command`. To treat one instance as terminated in one run, set the variable \
+             if nothing responds at its address, and the same run has reached another host: jobs that are still running on this host are \
+             lost. `assume_terminated` has no effect with `proxy_jump`, `proxy_command` or `ssh_command`. To treat one instance as terminated in one run, set the variable \
              `GRIT_ASSUME_TERMINATED`: it works with every connection.",
             OnUnreachable::choices()
         ), check_member::<OnUnreachable>;

@@ -116,7 +116,8 @@ impl RunnerManagerArgs {
             // Not as null if it is empty: that is an error of the connection.
             host_key: self.host_key.as_ref_option().cloned(),
         };
-        Ok(Manager::new(target, identity, configuration.clients.clone()))
+        let (clients, contacts) = (configuration.clients.clone(), configuration.contacts.clone());
+        Ok(Manager::new(target, identity, clients, contacts))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     ssh::SshArgs,
 };
 use crate::{
-    client::Clients,
+    client::{Clients, Contacts},
     fleet::{Retry, receipt::NoReceipt},
     gitlab::{Connections, Gitlab},
 };
@@ -67,6 +67,7 @@ impl ProviderArgs {
 pub(crate) struct Configuration {
     connector: Connector,
     pub(super) clients: Clients,
+    pub(crate) contacts: Contacts,
     pub(super) ssh: SshArgs,
     gitlab: Option<Result<Gitlab, Unusable>>,
     retry: Option<RetryArgs>,
@@ -94,7 +95,8 @@ impl Configuration {
         let (clients, connections) =
             simulated.unwrap_or_else(|| (Clients::Ssh(connector.clone()), Connections::Https));
         let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client(&connections));
-        Self { connector, clients, ssh, gitlab, retry: block.retry.as_option(), job_url }
+        let (contacts, retry) = (Contacts::default(), block.retry.as_option());
+        Self { connector, clients, contacts, ssh, gitlab, retry, job_url }
     }
 
     /// Where to ask for the receipt of a drain; `None` if it is not configured.

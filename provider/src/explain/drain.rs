@@ -43,7 +43,7 @@ pub(crate) fn no_target(id: &str, attribute: &str, problem: &str, key: &str) -> 
             "Correct `{attribute}` in the configuration, apply this change (also after a failed `terraform destroy`), then destroy. If \
              the configuration no longer contains the resource or its key, first restore it. Only if the host no longer exists, run the failed command once with the variable \
              in the line below. Replace COMMAND with `apply` or `destroy`, whichever failed.{}",
-            assume_terminated_line(key, Repeated::Failed)
+            assume_terminated_line(&[key], Repeated::Failed)
         ),
     )
 }

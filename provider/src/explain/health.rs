@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::Problem;
-use grit_ssh::Reachability;
+use grit_ssh::Confirmation;
 
 use super::{
     code::Code,
@@ -26,7 +26,7 @@ pub(crate) struct HealthWords<'a> {
     pub(crate) manager: &'a str,
     /// A sentence about the other managers of the map.
     pub(crate) others: &'a str,
-    /// The id of the instance or of the drain resource.
+    /// The ids of the instances or drain resources whose hosts may never start; empty if another error has them.
     pub(crate) id: &'a str,
 }
 
@@ -38,9 +38,7 @@ impl Words for HealthWords<'_> {
     }
 
     fn unreached(&self, _: &Failure<NotHealthy>, error: &ClientError, explained: &mut Problem) {
-        if matches!(error.reachability(), Reachability::Absent | Reachability::Answered)
-            && !error.is_response()
-        {
+        if error.confirmation() == Confirmation::Offered {
             append(&mut explained.next_step, "Then apply again.");
             append_paragraph(&mut explained.next_step, &never_started(self.id));
         }
@@ -90,6 +88,11 @@ impl Words for HealthWords<'_> {
     }
 }
 
+/// Whether the host may never start.
+pub(crate) fn offers_confirmation(failure: &Failure<NotHealthy>) -> bool {
+    matches!(&failure.reason, Reason::Unreached { error, .. } if error.confirmation() == Confirmation::Offered)
+}
+
 /// What is missing of a wrapper without a response.
 pub(super) const NO_RESPONSE: &str = "the wrapper did not respond.";
 
@@ -131,12 +134,15 @@ const START_IF_STOPPED: &str = "A drained runner does not restart automatically.
 
 /// The next step for a host that will never start, as paragraphs: its runner manager leaves the configuration. The text ends with the command.
 fn never_started(id: &str) -> String {
+    if id.is_empty() {
+        return "If the host will never start: another error of this health check contains the command for all hosts that were not reached.".to_owned();
+    }
     format!(
         "If the host will never start:\n1. Check that no runner is running on the host: its jobs would be lost.\n2. Remove the runner \
          manager from the configuration (for a rollback, restore the old version).\n3. Apply once with {}, as in the line below. In CI, \
          set the variable for one pipeline only.{}",
         assumed::VARIABLE,
-        assume_terminated_line(id, Repeated::Apply)
+        assume_terminated_line(&[id], Repeated::Apply)
     )
 }
 

@@ -56,21 +56,9 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 /// The next step after a failed drain.
 pub(super) const SAME_COMMAND: &str = "run the same command again (`terraform apply` or `terraform destroy`)";
 
-/// The next step for a host without a runner: the attribute, or the command for one run, with which the text ends. `id` is the id of the
-/// instance or of the drain resource.
-pub(super) fn host_is_gone(id: &str) -> String {
-    format!(
-        "Only if the host no longer exists, or its runner has never started: run the failed command once with {}, as in the line below. \
-         Replace COMMAND with `apply` or `destroy`, whichever failed. The provider then treats the runner as terminated. If the runner is still running, its jobs are lost. In \
-         CI, set the variable for one pipeline only.{}",
-        assumed::VARIABLE,
-        assume_terminated_line(id, Repeated::Failed)
-    )
-}
-
-/// The command that treats one instance as terminated, as a paragraph.
-pub(super) fn assume_terminated_line(id: &str, repeated: Repeated) -> String {
-    own_line(&assumed::command(id, repeated))
+/// The command that treats instances as terminated, as a paragraph. The identifiers are of instances or of drain resources.
+pub(super) fn assume_terminated_line(ids: &[impl AsRef<str>], repeated: Repeated) -> String {
+    assumed::commands(ids, repeated).iter().map(|command| own_line(command)).collect()
 }
 
 /// Text that the user copies, as a separate paragraph. Terraform breaks long lines, unless they begin with a space.

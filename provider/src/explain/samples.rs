@@ -16,6 +16,11 @@ pub(crate) fn gone() -> ClientError {
     TransportError::at(Phase::Tcp, crate::client::example_route(), cause).into()
 }
 
+/// The host key is verified, and the login rejected.
+pub(crate) fn refused_login() -> ClientError {
+    TransportError::at(Phase::Auth, crate::client::example_route(), Cause::TooManyAttempts).into()
+}
+
 /// The wrapper does not answer.
 pub(crate) fn mute() -> ClientError {
     ClientError::NoAnswer {

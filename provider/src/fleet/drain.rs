@@ -6,6 +6,7 @@ mod process;
 
 use std::time::Duration;
 
+use grit_ssh::Confirmation;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -184,7 +185,9 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
             0 => state.failures,
             gone => gone,
         };
-        error.retryable() && (self.requested != Requested::No || !retry.exhausted(failures))
+        // The user has confirmed that the host is gone: the first attempt is enough.
+        let is_over = self.is_confirmed(error) && error.was_tried();
+        error.retryable() && !is_over && (self.requested != Requested::No || !retry.exhausted(failures))
     }
 
     /// A host counts as terminated if a setting allows it. At the deadline, all of its last attempts must show it.
@@ -192,7 +195,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
         let attempts = self.failures_of_terminated(state, error);
         let counts = attempts > 0 && !(expired && attempts < state.failures);
         let waited = self.policy.start.elapsed();
-        counts.then(|| Drained::AssumedTerminated { attempts, waited, error: error.clone() })
+        let since = state.absent_since;
+        counts.then(|| Drained::AssumedTerminated { attempts, since, waited, error: error.clone() })
     }
 
     /// Requests a forceful shutdown, once, if the policy requires it. Jobs that had no graceful part are not aborted: the runner may not know of
@@ -348,11 +352,16 @@ impl<W: Wrapper, A> Drain<'_, W, A> {
     fn failures_of_terminated(&self, state: &WaitState<'_>, error: &ClientError) -> u32 {
         match self.policy.on_unreachable {
             OnUnreachable::AssumeTerminated if self.requested == Requested::No => state.absences,
-            OnUnreachable::Confirmed if self.requested == Requested::No && !error.is_response() => {
-                state.failures.max(1)
-            }
+            OnUnreachable::Confirmed if self.is_confirmed(error) => state.failures.max(1),
             OnUnreachable::Fail | OnUnreachable::AssumeTerminated | OnUnreachable::Confirmed => 0,
         }
+    }
+
+    /// Whether the user's statement that the host is gone counts: nothing was requested, and the host is not seen to be there.
+    fn is_confirmed(&self, error: &ClientError) -> bool {
+        self.policy.on_unreachable == OnUnreachable::Confirmed
+            && self.requested == Requested::No
+            && error.confirmation() != Confirmation::Contradicted
     }
 
     fn received(snapshot: &Snapshot, state: &mut WaitState<'_>) {

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    absence,
     drain::{self, DrainPolicy, Drained, Outcome, Until},
     failure::Requested,
     peers::{Peer, WithPeers, WithoutPeers},
@@ -31,6 +32,8 @@ pub(crate) struct Draining<'a> {
     pub(crate) manager: &'a Manager,
     pub(crate) policy: &'a DrainPolicy,
     pub(crate) guard: Option<Guard>,
+    /// The identifier of the instance in `GRIT_ASSUME_TERMINATED`; empty if it has none.
+    pub(crate) identifier: &'a str,
     /// Where to ask for the receipt; `None` if it is not configured.
     pub(crate) gitlab: Option<Result<&'a Gitlab, NoReceipt>>,
 }
@@ -55,7 +58,9 @@ impl Draining<'_> {
         stop: &CancellationToken,
     ) -> (Outcome, Option<Receipt>) {
         let name = &self.manager.name;
-        let (outcome, mut receipt) = until_none_runs(
+        let contact = self.manager.contact();
+        let waiting = contact.begin();
+        let (mut outcome, mut receipt) = until_none_runs(
             name,
             wrapper,
             stop,
@@ -63,6 +68,7 @@ impl Draining<'_> {
             |exited| self.receipt(exited, stop),
         )
         .await;
+        outcome = absence::proved(outcome, &contact, waiting, self.policy, self.identifier, stop).await;
         if !self.manager.has_protected_address()
             && matches!(outcome, Ok(Drained::Ended(_) | Drained::InProgress(_)))
         {

@@ -6,6 +6,7 @@
 //! Each wait ends at its deadline, at the stop token, or with an outcome. A requested shutdown is never cancelled: the runner keeps
 //! draining, and the next call joins the drain.
 
+pub(crate) mod absence;
 pub(crate) mod cancel;
 pub mod drain;
 pub(crate) mod draining;

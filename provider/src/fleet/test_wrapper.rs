@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use grit_ssh::{Cause, Phase, TransportError};
+use grit_ssh::{Cause, ChannelRefusal, KeyError, Phase, TransportError};
 use tokio::time::Instant;
 
 use super::Retry;
@@ -41,6 +41,16 @@ pub(super) enum ScriptedFault {
     /// The connection was lost during a call.
     Lost,
     Refused,
+    /// The host key is verified, and the login rejected.
+    LoginRejected,
+    /// The host key is verified, and the connection ended during the login.
+    LoginLost,
+    /// The file of the private key cannot be read.
+    KeyUnreadable,
+    /// This machine has no route to the host.
+    NoRoute,
+    /// The wrapper's socket does not exist.
+    NoSocket,
     /// Other connections used all slots.
     HandshakeQueueTimeout,
     /// The deadline left no time for an attempt.
@@ -61,6 +71,19 @@ impl From<ScriptedFault> for ClientError {
                 (Phase::Setup, Cause::HandshakeQueueTimeout { limit: Duration::from_secs(30) })
             }
             ScriptedFault::CutOff => (Phase::Tcp, Cause::TimedOut { limit: Duration::from_millis(80) }),
+            ScriptedFault::LoginRejected => (Phase::Auth, Cause::TooManyAttempts),
+            ScriptedFault::LoginLost => (Phase::Auth, Cause::Lost("the connection was reset".to_owned())),
+            ScriptedFault::KeyUnreadable => {
+                let (path, problem) = ("/key".to_owned(), "No such file or directory".to_owned());
+                (Phase::Setup, Cause::Key(KeyError::Unreadable { path, problem }))
+            }
+            ScriptedFault::NoRoute => {
+                (Phase::Tcp, Cause::NotSent(io::Error::from(io::ErrorKind::HostUnreachable).into()))
+            }
+            ScriptedFault::NoSocket => {
+                let (reason, text) = (ChannelRefusal::ConnectFailed, String::new());
+                (Phase::Channel, Cause::ChannelRefused { reason, text })
+            }
             ScriptedFault::Refused => {
                 return Self::Status {
                     method: "Drain",

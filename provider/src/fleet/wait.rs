@@ -87,6 +87,8 @@ pub(super) struct WaitState<'a> {
     pub(super) failures: u32,
     /// How many of the last failed calls found the host absent.
     pub(super) absences: u32,
+    /// The time of the first of them.
+    pub(super) absent_since: Instant,
     /// The last error, until a call succeeds.
     pub(super) lost: Option<ClientError>,
     pub(super) last: Option<Snapshot>,
@@ -94,13 +96,17 @@ pub(super) struct WaitState<'a> {
 
 impl<'a> WaitState<'a> {
     pub(super) fn new(manager: &'a str, start: Instant, timeout: Duration) -> Self {
-        Self { manager, start, deadline: start + timeout, failures: 0, absences: 0, lost: None, last: None }
+        let (deadline, absent_since) = (start + timeout, start);
+        Self { manager, start, deadline, failures: 0, absences: 0, absent_since, lost: None, last: None }
     }
 
     fn count(&mut self, error: &ClientError) {
         if error.was_tried() {
             self.failures += 1;
             self.absences = if error.is_absent() { self.absences + 1 } else { 0 };
+            if self.absences == 1 {
+                self.absent_since = Instant::now();
+            }
         }
     }
 

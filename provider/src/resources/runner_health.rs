@@ -165,8 +165,12 @@ fn failures(
         outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(key, _)| key.as_str()).collect();
     let others = &health::other_managers(&healthy, outcomes.len(), has_drains);
     let failed = outcomes.iter().filter_map(|(key, outcome)| Some((key, outcome.as_ref().err()?)));
+    // The first error has the command for all hosts that may never start.
+    let gone = failed.clone().filter(|(_, failure)| health::offers_confirmation(failure));
+    let mut ids = gone.map(|(key, _)| planned.identifier(key)).collect::<Vec<_>>().join(",");
     let explained = failed.map(|(manager, failure)| {
-        explain::failure(&HealthWords { manager, others, id: &planned.identifier(manager) }, failure)
+        let id = if health::offers_confirmation(failure) { std::mem::take(&mut ids) } else { String::new() };
+        explain::failure(&HealthWords { manager, others, id: &id }, failure)
     });
     explained.collect()
 }

@@ -1,8 +1,9 @@
 //! `GRIT_ASSUME_TERMINATED`: treats instances as terminated in one run.
 //!
-//! It is a person's statement about these instances: every failure to reach a wrapper ends its drain with a warning, and only a response of the
-//! wrapper counts against it. `on_unreachable = "assume_terminated"`, which is permanent, needs a direct connection and an address at which
-//! nothing responds, and must be applied before the runner manager is removed from the configuration.
+//! It is a person's statement about these instances: the first failure to reach a wrapper ends its drain with a warning. A response of the wrapper
+//! counts against it, and a host that is seen to be there: its host key is verified, and it refuses the login. `on_unreachable =
+//! "assume_terminated"`, which is permanent, needs a direct connection, an address at which nothing responds, and another host that this process
+//! has reached, and must be applied before the runner manager is removed from the configuration.
 
 /// Ids of instances or drain resources, separated by commas.
 pub(crate) const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
@@ -42,18 +43,27 @@ pub(crate) enum Repeated {
     Failed,
 }
 
-/// The command for the user that treats one instance as terminated. Its value is a list that names this instance.
-pub(crate) fn command(identifier: &str, repeated: Repeated) -> String {
+/// The commands for the user that treat instances as terminated: one, and one for each identifier with a comma, which cannot be in a list.
+pub(crate) fn commands(identifiers: &[impl AsRef<str>], repeated: Repeated) -> Vec<String> {
+    let identifiers = identifiers.iter().map(|id| id.as_ref().trim());
+    let (with_comma, plain): (Vec<&str>, Vec<&str>) = identifiers.partition(|id| id.contains(','));
+    let list = Some(plain.join(",")).filter(|list| !list.is_empty());
+    list.into_iter()
+        .chain(with_comma.iter().map(|id| (*id).to_owned()))
+        .map(|list| command(&list, repeated))
+        .collect()
+}
+
+fn command(list: &str, repeated: Repeated) -> String {
     let word = match repeated {
         Repeated::Apply => "apply",
         Repeated::Failed => "COMMAND",
     };
-    let identifier = identifier.trim();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-".contains(c);
-    if identifier.chars().all(plain) {
-        format!("{VARIABLE}={identifier} terraform {word}")
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:./#-,".contains(c);
+    if list.chars().all(plain) {
+        format!("{VARIABLE}={list} terraform {word}")
     } else {
-        format!("{VARIABLE}='{}' terraform {word}", identifier.replace('\'', r"'\''"))
+        format!("{VARIABLE}='{}' terraform {word}", list.replace('\'', r"'\''"))
     }
 }
 
@@ -76,22 +86,38 @@ mod tests {
 
     #[test]
     fn assume_terminated_command_matches_every_id() {
-        for id in ["i-1", "i-1\n", " i-1", "a,b", " a,b\n", "it's"] {
-            let command =
-                command(id, Repeated::Apply).replace("terraform apply", "printenv -0 GRIT_ASSUME_TERMINATED");
-            let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
-            let value = String::from_utf8(output.stdout).unwrap();
-            let value = value.strip_suffix('\0').unwrap();
-            assert!(list_names(value, [id]), "{value:?} for {id:?}");
+        for ids in [
+            &["i-1"][..],
+            &["i-1\n"],
+            &[" i-1"],
+            &["a,b"],
+            &[" a,b\n"],
+            &["it's"],
+            &["i-1", "a b", " it's", "a,b"],
+        ] {
+            let commands = commands(ids, Repeated::Apply);
+            let values = commands.iter().map(|command| {
+                let command = command.replace("terraform apply", "printenv -0 GRIT_ASSUME_TERMINATED");
+                let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+                String::from_utf8(output.stdout).unwrap().trim_end_matches('\0').to_owned()
+            });
+            let values: Vec<String> = values.collect();
+            for id in ids {
+                assert!(values.iter().any(|value| list_names(value, [*id])), "{values:?} for {id:?}");
+            }
         }
     }
 
     #[test]
     fn assume_terminated_command_is_shell_quoted() {
-        let command = |id| command(id, Repeated::Apply);
+        let command = |id| commands(&[id], Repeated::Apply).join("\n");
         assert_eq!(command("i-0a1"), "GRIT_ASSUME_TERMINATED=i-0a1 terraform apply");
         assert_eq!(command("projects/p/vm 1"), "GRIT_ASSUME_TERMINATED='projects/p/vm 1' terraform apply");
         assert_eq!(command("i-1\n"), "GRIT_ASSUME_TERMINATED=i-1 terraform apply");
         assert_eq!(command("it's"), r"GRIT_ASSUME_TERMINATED='it'\''s' terraform apply");
+        assert_eq!(
+            commands(&["i-1", "i-2"], Repeated::Failed),
+            ["GRIT_ASSUME_TERMINATED=i-1,i-2 terraform COMMAND"]
+        );
     }
 }

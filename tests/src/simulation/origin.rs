@@ -26,6 +26,10 @@ struct Known {
     healthy: BTreeSet<String>,
     /// How many of the last calls to an address found no host.
     absences: BTreeMap<String, u32>,
+    /// The addresses whose host has responded, with a verified host key.
+    reached: BTreeSet<String>,
+    /// The addresses whose host was seen to be there, or was not attempted, by the last failed call. With the time of that call.
+    contradicted: BTreeMap<String, Instant>,
     /// The instances whose wrapper has reported a drain.
     draining: BTreeSet<String>,
     /// The instances that have a drain resource which stays.
@@ -43,6 +47,18 @@ pub(super) struct Drain {
     pub(super) is_forceful: bool,
     /// The instances of `guard.peers` with their addresses, and how many of them must be healthy.
     pub(super) peers: Option<(BTreeMap<String, String>, usize)>,
+}
+
+/// What a failed call shows of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Nothing,
+    /// The host key is verified, and the wrapper was not reached.
+    Verified,
+    /// The host key is verified, and the host or the wrapper refused.
+    Refused,
+    /// A value of the machine of Terraform is missing.
+    NotAttempted,
 }
 
 /// What the health check of an apply must prove.
@@ -84,6 +100,7 @@ impl Origin {
     pub(super) fn received(&self, instance: &str, address: &str, status: &v1::Status) {
         let known = &mut *self.known();
         known.absences.remove(address);
+        known.reached.insert(address.to_owned());
         known.at.insert(address.to_owned(), instance.to_owned());
         let is_healthy = status.state() == v1::State::Running && status.drain.is_none();
         if matches!(status.state(), v1::State::Stopped | v1::State::Failed) {
@@ -113,9 +130,18 @@ impl Origin {
     }
 
     /// A call has failed. `is_absent`: no host responds; `None` if the attempt was not made.
-    pub(super) fn failed(&self, address: &str, is_absent: Option<bool>) {
+    pub(super) fn failed(&self, address: &str, is_absent: Option<bool>, shown: Shown) {
+        let known = &mut *self.known();
+        if shown == Shown::Verified || shown == Shown::Refused {
+            known.reached.insert(address.to_owned());
+        }
+        if shown == Shown::Refused || shown == Shown::NotAttempted {
+            known.contradicted.insert(address.to_owned(), Instant::now());
+        } else {
+            known.contradicted.remove(address);
+        }
         let Some(is_absent) = is_absent else { return };
-        let absences = &mut self.known().absences;
+        let absences = &mut known.absences;
         let before = absences.get(address).copied().unwrap_or_default();
         absences.insert(address.to_owned(), if is_absent { before + 1 } else { 0 });
     }
@@ -154,6 +180,16 @@ impl Origin {
 
     pub(super) fn absences(&self, address: &str) -> u32 {
         self.known().absences.get(address).copied().unwrap_or_default()
+    }
+
+    /// Whether a host at another address has responded.
+    pub(super) fn has_reached_another(&self, address: &str) -> bool {
+        self.known().reached.iter().any(|reached| reached != address)
+    }
+
+    /// Whether the last failed call since then contradicts that the host is gone.
+    pub(super) fn is_contradicted(&self, address: &str, since: Instant) -> bool {
+        self.known().contradicted.get(address).is_some_and(|at| *at >= since)
     }
 
     /// Whether the last call of the drain of this instance had no answer.

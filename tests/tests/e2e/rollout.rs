@@ -194,6 +194,14 @@ fn unreachable_host_needs_assume_terminated() {
     rollout.set("drain", json!({ "attempts": 2, "on_unreachable": "assume_terminated" })).unwrap();
     let update = ["apply", "-json", "-auto-approve", "-target=grit_runner_drain.manager"];
     rollout.workspace.run(update).unwrap().succeeded();
+    // The network of this machine may have failed: nothing was reached.
+    let failed = rollout.workspace.destroy().unwrap().failed();
+    let (_, detail) = failed.errors()[0];
+    assert!(detail.contains("this run has reached no other runner manager"), "{detail}");
+    let (_, line) = detail.split_once("\n    GRIT_ASSUME_TERMINATED=").unwrap();
+    assert_eq!(rollout.hosts(), ["m1-v1"]);
+
+    rollout.workspace.set_env("GRIT_ASSUME_TERMINATED", line.split_once(" terraform COMMAND").unwrap().0);
     let destroyed = rollout.workspace.destroy().unwrap().succeeded();
     assert!(
         destroyed.warnings().iter().any(|(summary, _)| summary.contains("was assumed terminated")),

@@ -137,7 +137,8 @@ fn host_lost_during_accepted_drain_is_not_terminated() {
 fn absent_host_is_assumed_terminated_at_drain_timeout() {
     let mut rollout = Rollout::start().unwrap();
     rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "3s" })).unwrap();
-    rollout.managers(&["m1-v1"]).unwrap();
+    // The other one responds, so that the network is seen to work.
+    rollout.managers(&["m1-v1", "m2-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.host("m1-v1").cut_off();
     let destroyed = rollout.workspace.destroy().unwrap().succeeded();
@@ -145,9 +146,54 @@ fn absent_host_is_assumed_terminated_at_drain_timeout() {
     assert_eq!(rollout.hosts(), Vec::<String>::new());
 }
 
-/// The attribute needs an address at which nothing responds. The variable is a statement about the instance: only a response of the wrapper counts.
+/// A destroy from a machine whose VPN is not connected.
 #[test]
-fn named_instance_ends_unless_its_wrapper_responds() {
+fn destroy_that_reaches_no_host_keeps_the_whole_fleet() {
+    let mut rollout = Rollout::start().unwrap();
+    rollout.set("drain", json!({ "attempts": 2, "on_unreachable": "assume_terminated" })).unwrap();
+    let names = ["m1-v1", "m2-v1", "m3-v1"];
+    rollout.managers(&names).unwrap();
+    rollout.workspace.apply().unwrap().succeeded();
+    for name in names {
+        rollout.host(name).cut_off();
+    }
+    let failed = rollout.workspace.destroy().unwrap().failed();
+    let mut hosts = rollout.hosts();
+    hosts.sort();
+    assert_eq!(hosts, names);
+    let errors = failed.errors();
+    assert_eq!(errors.len(), 3, "{errors:#?}");
+    for (_, detail) in &errors {
+        assert!(detail.contains("this run has reached no other runner manager"), "{detail}");
+    }
+    // One line for all of them.
+    let (printed, others): (Vec<_>, Vec<_>) = errors
+        .iter()
+        .map(|(_, detail)| *detail)
+        .partition(|detail| detail.contains(&format!("\n    {VARIABLE}=")));
+    assert_eq!((printed.len(), others.len()), (1, 2), "{errors:#?}");
+    for detail in others {
+        assert!(detail.contains("contains the command"), "{detail}");
+    }
+    let line = value_of_printed_command(printed[0]);
+    assert_eq!(line.split(',').count(), 3, "{line}");
+
+    // The person who knows better uses it, which takes one attempt.
+    rollout.workspace.set_env(VARIABLE, &line);
+    let destroyed = rollout.workspace.destroy().unwrap().succeeded();
+    let assumed = destroyed.warnings();
+    assert_eq!(
+        assumed.iter().filter(|(_, detail)| detail.contains("in 1 attempt within")).count(),
+        3,
+        "{assumed:#?}"
+    );
+    assert_eq!(rollout.hosts(), Vec::<String>::new());
+}
+
+/// The attribute needs an address at which nothing responds. The variable is a statement about the instance: a host that is seen to be there, and a
+/// mistake of this machine, count against it.
+#[test]
+fn named_instance_ends_unless_its_host_is_there() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let stranger = lab.folder().join("stranger");
@@ -174,16 +220,19 @@ fn named_instance_ends_unless_its_wrapper_responds() {
     let key = &lab.client_key().path;
     let dead = grit_tests::sshd::free_address().unwrap();
     let jump = json!({ "address": dead.to_string(), "username": "u", "private_key_path": key, "host_key": changed_key });
-    for (ssh, host_key, title) in [
-        (json!({ "private_key_path": key }), &changed_key, "Host key has changed"),
-        (json!({ "private_key_path": stranger.path }), &instance.host_key, "Login refused"),
+    let missing = lab.folder().join("missing_key");
+    for (ssh, host_key, title, counts) in [
+        (json!({ "private_key_path": key }), &changed_key, "Host key has changed", true),
+        (json!({ "private_key_path": stranger.path }), &instance.host_key, "Login refused", false),
+        (json!({ "private_key_path": missing }), &instance.host_key, "SSH key cannot be used", false),
         (
             json!({ "private_key_path": key, "proxy_jump": [jump] }),
             &instance.host_key,
             "Host is not reachable",
+            true,
         ),
-        (json!({ "private_key_path": key, "proxy_command": ["false"] }), &instance.host_key, ""),
-        (json!({ "ssh_command": ["false"] }), &instance.host_key, ""),
+        (json!({ "private_key_path": key, "proxy_command": ["false"] }), &instance.host_key, "", true),
+        (json!({ "ssh_command": ["false"] }), &instance.host_key, "", true),
     ] {
         workspace.write("main.tf.json", &configuration(ssh, host_key)).unwrap();
         workspace.set_env(VARIABLE, "");
@@ -191,11 +240,21 @@ fn named_instance_ends_unless_its_wrapper_responds() {
         let (summary, detail) = only_error(&workspace.destroy().unwrap().failed());
         assert!(title.is_empty() || summary == title, "{summary}: {detail}");
         assert!(detail.contains("`on_unreachable = \"assume_terminated\"` was not used"), "{detail}");
-        assert_eq!(value_of_printed_command(&detail), instance.id);
+        assert_eq!(detail.contains(VARIABLE), counts, "{detail}");
+        if counts {
+            assert_eq!(value_of_printed_command(&detail), instance.id);
+        }
         workspace.set_env(VARIABLE, &instance.id);
-        assert!(was_assumed(&workspace.destroy().unwrap().succeeded()), "{summary}");
+        let destroyed = workspace.destroy().unwrap();
+        if counts {
+            assert!(was_assumed(&destroyed.succeeded()), "{summary}");
+        } else {
+            let (_, detail) = only_error(&destroyed.failed());
+            assert!(detail.contains(&format!("`{VARIABLE}` was not used")), "{detail}");
+        }
         assert_eq!(signals(&lab), 0, "{summary}");
     }
+    workspace.set_env(VARIABLE, "");
 
     let correct = configuration(json!({ "private_key_path": key }), &instance.host_key);
     workspace.write("main.tf.json", &correct).unwrap();

@@ -1,7 +1,7 @@
 //! Texts for a drain that failed.
 
 use grit_plugin::{Problem, schema::AttributePath};
-use grit_ssh::Reachability;
+use grit_ssh::{Confirmation, Reachability};
 use time::format_description::well_known::Rfc3339;
 
 use super::{
@@ -9,15 +9,16 @@ use super::{
     subject::{Subject, named},
 };
 use crate::{
-    client::{CancelledDrain, ClientError},
+    client::{CancelledDrain, ClientError, Offer},
     duration::human,
     explain::{
         code::Code,
+        connection,
         failure::Words,
-        phrases::{append, append_paragraph, last_seen, sentences},
+        phrases::{append, append_paragraph, last_seen, sentences, tries},
     },
     fleet::{
-        Failure, Requested,
+        Failure, Reason, Requested,
         drain::{NotDrained, OnUnreachable},
     },
     manager,
@@ -35,6 +36,8 @@ pub(crate) struct DrainWords<'a> {
     pub(crate) identifier: &'a str,
     /// The variable names other instances.
     pub(crate) names_others: bool,
+    /// How the user confirms that the host is gone, if it can be gone.
+    pub(crate) offer: Option<&'a Offer>,
     /// A sentence about the other managers of the map.
     pub(crate) others: &'a str,
 }
@@ -48,6 +51,7 @@ impl<'a> DrainWords<'a> {
             on_unreachable: OnUnreachable::Fail,
             identifier: "",
             names_others: false,
+            offer: None,
             others: "",
         }
     }
@@ -68,24 +72,30 @@ impl Words for DrainWords<'_> {
     }
 
     fn unreached(&self, failure: &Failure<NotDrained>, error: &ClientError, explained: &mut Problem) {
-        let Self { subject, on_unreachable, identifier, .. } = *self;
+        let Self { subject, on_unreachable, .. } = *self;
         let requested = failure.requested;
         append(&mut explained.happened, what_was_requested(requested, error));
         append(&mut explained.happened, subject.kept());
         if on_unreachable != OnUnreachable::Fail {
-            append(&mut explained.happened, &not_counted(on_unreachable, requested, error));
+            append(&mut explained.happened, &not_counted(on_unreachable, failure, error));
         }
         if explained.code == Code::ConnectFailed.as_str() {
             append(&mut explained.next_step, &format!("Then {}.", subject.again()));
         }
-        // An action has no evidence on which anything depends.
-        let can_be_confirmed =
-            requested == Requested::No && !error.is_response() && subject != Subject::Action;
-        if can_be_confirmed && on_unreachable != OnUnreachable::Confirmed {
+        let responds = matches!(error.reachability(), Reachability::Answered | Reachability::Refused);
+        if responds
+            && requested == Requested::No
+            && error.confirmation() == Confirmation::Contradicted
+            && !error.is_response()
+            && subject != Subject::Action
+        {
+            append_paragraph(&mut explained.next_step, HOST_IS_THERE);
+        }
+        if let Some(offer) = self.offer {
             if self.names_others {
-                append(&mut explained.happened, &not_in_variable(identifier));
+                append(&mut explained.happened, &not_in_variable(self.identifier));
             }
-            append_paragraph(&mut explained.next_step, &subject.host_is_gone(identifier));
+            append_paragraph(&mut explained.next_step, &subject.host_is_gone(offer));
         }
     }
 
@@ -166,6 +176,12 @@ impl Words for DrainWords<'_> {
                 ),
             ),
             NotDrained::Cancelled(cancelled) => self.cancelled(cancelled),
+            NotDrained::NetworkUnproved { attempts, error } => {
+                let mut explained = connection::explain(manager, error);
+                append(&mut explained.happened, &tries(*attempts, failure.waited));
+                self.unreached(failure, error, &mut explained);
+                explained
+            }
             NotDrained::TooFewPeers(peers) => {
                 let mut explained = too_few_peers(manager, peers, subject);
                 if failure.requested == Requested::Perhaps {
@@ -233,9 +249,18 @@ fn not_in_variable(id: &str) -> String {
     format!("`{}` was not used: it does not contain {id:?}.", assumed::VARIABLE)
 }
 
+/// The host key is verified.
+const HOST_IS_THERE: &str = "The host exists, so its runner may be running. To give the host up although its login cannot be repaired, first stop the \
+                             instance, so that nothing responds at its address.";
+
 /// Why the setting did not apply.
-fn not_counted(setting: OnUnreachable, requested: Requested, error: &ClientError) -> String {
-    let why = match (requested, error.reachability()) {
+fn not_counted(setting: OnUnreachable, failure: &Failure<NotDrained>, error: &ClientError) -> String {
+    let is_local =
+        error.reachability() == Reachability::Unknown && error.confirmation() == Confirmation::Contradicted;
+    let why = match (failure.requested, error.reachability()) {
+        _ if matches!(failure.reason, Reason::Problem(NotDrained::NetworkUnproved { .. })) => {
+            "this run has reached no other runner manager, so the network of this machine may have failed"
+        }
         (Requested::Accepted | Requested::Perhaps, _) => {
             "this run had already requested the shutdown. If the host stays unreachable, run the same command again: the new run uses \
              the setting until it has requested the shutdown"
@@ -243,6 +268,7 @@ fn not_counted(setting: OnUnreachable, requested: Requested, error: &ClientError
         (Requested::No, _) if error.is_response() => "the wrapper responded",
         (Requested::No, Reachability::Answered) => "a server responded at the address of the host",
         (Requested::No, Reachability::Refused) => "the host responded and refused the connection",
+        (Requested::No, Reachability::Unknown) if is_local => "the connection was not attempted",
         (Requested::No, Reachability::Unknown) => {
             "the state of the host is unknown, because the attempt failed before it reached the host, or because the connection uses a \
              jump host or a command"

@@ -1,7 +1,8 @@
 //! What differs between the texts of a drain resource and of a shutdown resource.
 
 use crate::{
-    explain::phrases::{self, SAME_COMMAND},
+    client::Offer,
+    explain::phrases::{SAME_COMMAND, append, assume_terminated_line},
     fleet::drain::OnUnreachable,
     run::assumed::{self, Repeated},
 };
@@ -98,17 +99,52 @@ impl Subject {
         }
     }
 
-    pub(super) fn host_is_gone(self, id: &str) -> String {
-        match self {
-            Self::Drain => phrases::host_is_gone(id),
-            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => format!(
-                "Only if the host no longer exists, or its runner has never started: remove the runner manager from `runner_managers`, \
-                 or apply once with {}, as in the line below. The provider then treats the runner as terminated. If the runner is still \
-                 running, its jobs are lost.{}",
-                assumed::VARIABLE,
-                phrases::assume_terminated_line(id, Repeated::Apply)
+    /// How the user confirms that a host is gone.
+    pub(super) fn host_is_gone(self, offer: &Offer) -> String {
+        let (instances, is_alone) = match offer {
+            Offer::InErrorOf(manager) => {
+                return format!(
+                    "Only if the host no longer exists, or its runner has never started: the error of runner manager {manager:?} contains the command \
+                     that treats the runners of all unreachable hosts of this run as terminated."
+                );
+            }
+            Offer::Command { instances, is_alone } => (instances, *is_alone),
+        };
+        let (hosts, repeated) = match self {
+            Self::Drain => (
+                "run the failed command once with the variable in the line below. Replace COMMAND with `apply` or `destroy`, whichever failed",
+                Repeated::Failed,
             ),
+            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => (
+                "remove the runner manager from `runner_managers`, or apply once with the variable in the line below",
+                Repeated::Apply,
+            ),
+        };
+        let mut text = String::new();
+        if is_alone {
+            append(
+                &mut text,
+                "This run has reached no host: first check the network of the machine that runs Terraform, for example its VPN.",
+            );
         }
+        append(
+            &mut text,
+            &format!("Only if the host no longer exists, or its runner has never started: {hosts}."),
+        );
+        if let many @ 2.. = instances.len() {
+            append(
+                &mut text,
+                &format!(
+                    "The line contains all {many} hosts that this run has not reached: remove each host that exists."
+                ),
+            );
+        }
+        append(
+            &mut text,
+            "The provider then treats the runner as terminated. If the runner is still running, its jobs are lost. In CI, set the variable \
+             for one pipeline only.",
+        );
+        text + &assume_terminated_line(instances, repeated)
     }
 }
 

@@ -1,11 +1,13 @@
 use grit_proto::wrapper_v1 as v1;
 
 use super::{peers::too_few_peers, *};
+use time::OffsetDateTime;
+
 use crate::{
-    client::{RunnerStatus, StatusReport},
+    client::{CancelledDrain, Offer, RunnerStatus, StatusReport},
     explain::{
         failure::failure,
-        samples::{all, failed, gone, mute},
+        samples::{all, failed, gone, mute, refused_login},
     },
     fleet::{PeerProblem, Reason, Requested, TooFewPeers, drain::NotDrained},
 };
@@ -17,6 +19,7 @@ fn words(subject: Subject) -> DrainWords<'static> {
         on_unreachable: OnUnreachable::Fail,
         identifier: "i-1",
         names_others: false,
+        offer: None,
         others: "",
     }
 }
@@ -36,16 +39,40 @@ fn failed_drain_errors_match_snapshot() {
     let interrupted = |requested, last| failed(hours(2), requested, last, Reason::Interrupted);
     let replaced = Reason::Problem(NotDrained::Replaced { pid: "4711".to_owned() });
     let drain = words(Subject::Drain);
+    let command = |instances: &[&str], is_alone| {
+        let instances = instances.iter().map(|id| (*id).to_owned()).collect();
+        Offer::Command { instances, is_alone }
+    };
+    let (one, all_of_run) = (&command(&["i-1"], false), &command(&["i-1", "i-2", "i-3"], true));
+    let elsewhere = &Offer::InErrorOf("m3".to_owned());
+    let offering = |offer| DrainWords { offer: Some(offer), ..drain };
     let assuming = DrainWords { on_unreachable: OnUnreachable::AssumeTerminated, ..drain };
+    let cancelled = |by: &str, at| {
+        let cancelled = CancelledDrain { id: "m1@10.0.0.7#0a1b2c3d".to_owned(), by: by.to_owned(), at };
+        failed(hours(1), Requested::Accepted, None, Reason::Problem(NotDrained::Cancelled(cancelled)))
+    };
+    let unproved = Reason::Problem(NotDrained::NetworkUnproved { attempts: 12, error: gone() });
     insta::assert_snapshot!(all(vec![
         failure(&drain, &timed_out(Requested::Accepted, false)),
         failure(&drain, &timed_out(Requested::Accepted, true)),
         failure(&drain, &timed_out(Requested::Accepted, true)),
         failure(&drain, &unreached(Requested::Accepted, mute())),
         failure(&drain, &unreached(Requested::Perhaps, mute())),
-        failure(&drain, &unreached(Requested::No, mute())),
-        failure(&drain, &unreached(Requested::No, gone())),
-        failure(&assuming, &unreached(Requested::No, mute())),
+        failure(&offering(one), &unreached(Requested::No, mute())),
+        failure(&offering(all_of_run), &unreached(Requested::No, gone())),
+        failure(&offering(elsewhere), &unreached(Requested::No, gone())),
+        failure(&drain, &unreached(Requested::No, refused_login())),
+        failure(&DrainWords { offer: Some(one), ..assuming }, &unreached(Requested::No, mute())),
+        failure(
+            &DrainWords { offer: Some(one), ..assuming },
+            &failed(hours(1), Requested::No, None, unproved)
+        ),
+        failure(
+            &DrainWords { on_unreachable: OnUnreachable::Confirmed, ..drain },
+            &unreached(Requested::No, refused_login())
+        ),
+        failure(&drain, &cancelled("uid 1000 (deploy), unix socket", Some(OffsetDateTime::UNIX_EPOCH))),
+        failure(&drain, &cancelled("", None)),
         failure(&assuming, &unreached(Requested::Accepted, gone())),
         failure(&drain, &interrupted(Requested::Accepted, last())),
         failure(&drain, &interrupted(Requested::Perhaps, last())),
@@ -78,6 +105,7 @@ fn failed_shutdown_errors_match_snapshot() {
     let timed_out = problem(Requested::Accepted, last, NotDrained::TimedOut { forceful: false });
     let unreached = Reason::Unreached { attempts: 12, error: gone() };
     let unreached = failed(hours(1), Requested::No, None, unreached);
+    let offer = Offer::Command { instances: vec!["i-1".to_owned()], is_alone: false };
     let interrupted = failed(hours(2), Requested::Accepted, None, Reason::Interrupted);
     let bad = Snapshot {
         report: StatusReport { status: RunnerStatus::Stopped, failure_reason: "exit status 1".to_owned() },
@@ -87,7 +115,7 @@ fn failed_shutdown_errors_match_snapshot() {
     let few = problem(Requested::No, None, NotDrained::TooFewPeers(peers));
     insta::assert_snapshot!(all(vec![
         failure(&words(Subject::ShutdownUpdate), &timed_out),
-        failure(&words(Subject::ShutdownCreate), &unreached),
+        failure(&DrainWords { offer: Some(&offer), ..words(Subject::ShutdownCreate) }, &unreached),
         failure(&words(Subject::ShutdownCreate), &interrupted),
         failure(&words(Subject::ShutdownCreate), &few),
         forced("m1", hours(3), &[], Subject::ShutdownCreate),

@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
+use grit_ssh::Confirmation;
+use tokio::time::Instant;
+
 use crate::{
     client::{CancelledDrain, ClientError, Snapshot},
-    fleet::peers::TooFewPeers,
+    fleet::{
+        failure::{Failure, Reason, Requested},
+        peers::TooFewPeers,
+    },
 };
 
 /// A successful drain.
@@ -14,8 +20,8 @@ pub enum Drained {
     Ended(Box<Ended>),
     /// The shutdown is in progress, and the policy does not wait for its end.
     InProgress(Box<InProgress>),
-    /// The wrapper was not reached, and a setting of the user treats this as terminated.
-    AssumedTerminated { attempts: u32, waited: Duration, error: ClientError },
+    /// The wrapper was not reached, and a setting of the user treats this as terminated. `since`: when the failures began.
+    AssumedTerminated { attempts: u32, since: Instant, waited: Duration, error: ClientError },
 }
 
 /// A runner that has exited.
@@ -75,4 +81,19 @@ pub enum NotDrained {
     TooFewPeers(TooFewPeers),
     /// The drain was cancelled on the host.
     Cancelled(CancelledDrain),
+    /// Nothing responds at the address of the host, and this process has reached no other host.
+    NetworkUnproved { attempts: u32, error: ClientError },
+}
+
+impl Failure<NotDrained> {
+    /// Whether the host can be gone, so that the error offers the user to confirm it.
+    pub(crate) fn offers_confirmation(&self) -> bool {
+        let error = match &self.reason {
+            Reason::Unreached { error, .. } | Reason::Problem(NotDrained::NetworkUnproved { error, .. }) => {
+                error
+            }
+            Reason::Invalid(_) | Reason::Interrupted | Reason::Problem(_) => return false,
+        };
+        self.requested == Requested::No && error.confirmation() == Confirmation::Offered
+    }
 }

@@ -137,48 +137,6 @@ async fn drain_continues_after_network_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absent_host_is_terminated_only_with_assume_terminated() {
-    let policy = DrainPolicy { on_unreachable: OnUnreachable::AssumeTerminated, ..policy() };
-    let down = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
-    let outcome = drained(&policy, &down).await.unwrap();
-    assert!(matches!(outcome, Drained::AssumedTerminated { attempts: 5, .. }), "{outcome:?}");
-
-    // A host that answers and refuses is not gone.
-    let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Refused));
-    let error = drained(&policy, &refusing).await.unwrap_err();
-    assert!(is_unreached(&error), "{error:?}");
-}
-
-/// Only a response of the wrapper counts against the user's statement about this instance.
-#[tokio::test(start_paused = true)]
-async fn confirmed_end_counts_unless_wrapper_responds() {
-    use ScriptedFault::{Broken, Busy, Down, HandshakeQueueTimeout, Lost, Refused};
-    let confirmed = DrainPolicy { on_unreachable: OnUnreachable::Confirmed, ..policy() };
-    // Another attempt cannot change a broken protocol.
-    for (fault, expected) in [(Down, 5), (Busy, 5), (Lost, 5), (Broken, 1)] {
-        let wrapper = Scripted::new(move |_| Err::<RunnerStatus, _>(fault));
-        let outcome = drained(&confirmed, &wrapper).await.unwrap();
-        let Drained::AssumedTerminated { attempts, .. } = outcome else { panic!("{outcome:?}") };
-        assert_eq!(attempts, expected, "{fault:?}");
-    }
-    // Without an attempt: at the deadline.
-    let short = DrainPolicy { timeout: Duration::from_secs(60), ..confirmed.clone() };
-    let waiting = Scripted::new(|_| Err::<RunnerStatus, _>(HandshakeQueueTimeout));
-    let outcome = drained(&short, &waiting).await.unwrap();
-    assert!(matches!(outcome, Drained::AssumedTerminated { .. }), "{outcome:?}");
-
-    let refusing = Scripted::new(|_| Err::<RunnerStatus, _>(Refused));
-    let error = drained(&confirmed, &refusing).await.unwrap_err();
-    assert!(is_unreached(&error), "{error:?}");
-    // A wrapper that responded in this run has a drain since.
-    let wrapper = Scripted::new(|input: ScriptInput| match input.elapsed.as_secs() {
-        10..3000 => Err(Down),
-        _ => draining(4000)(input),
-    });
-    assert_eq!(end(&drained(&confirmed, &wrapper).await.unwrap()), (StartedBy::Here, false));
-}
-
-#[tokio::test(start_paused = true)]
 async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
     let wrapper = &Scripted::new(draining(7200));
@@ -241,62 +199,6 @@ async fn possibly_sent_request_is_never_assumed_terminated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absent_host_is_assumed_terminated_at_deadline() {
-    let down = || Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Down));
-    for attempts in [Some(100), None] {
-        let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(attempts), ..assuming() };
-        let start = Instant::now();
-        let outcome = drained(&short, &down()).await.unwrap();
-        assert!(matches!(outcome, Drained::AssumedTerminated { .. }), "{outcome:?}");
-        assert_eq!(start.elapsed().as_secs(), 60);
-    }
-    // Without the user's confirmation the result is an error, also with `force`.
-    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..policy() };
-    let error = drained(&short, &down()).await.unwrap_err();
-    assert_eq!((is_unreached(&error), error.requested), (true, Requested::No));
-}
-
-#[tokio::test(start_paused = true)]
-async fn host_reachable_in_some_attempts_is_not_assumed_absent() {
-    // It answers, and does not let us in: it is there.
-    let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
-    let error = drained(&assuming(), &busy).await.unwrap_err();
-    assert_eq!(attempts(&error), 5);
-
-    let busy = Scripted::new(|_| Err::<RunnerStatus, _>(ScriptedFault::Busy));
-    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
-    let error = drained(&short, &busy).await.unwrap_err();
-    assert!(is_unreached(&error), "{error:?}");
-
-    // It answered for the first 10 s, and is absent since: all attempts in a row count, from then on.
-    let dying = Scripted::new(|input| {
-        Err::<RunnerStatus, _>(if input.elapsed.as_secs() < 5 {
-            ScriptedFault::Busy
-        } else {
-            ScriptedFault::Down
-        })
-    });
-    let outcome = drained(&assuming(), &dying).await.unwrap();
-    assert!(matches!(outcome, Drained::AssumedTerminated { attempts: 5, .. }), "{outcome:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn attempt_cut_off_by_deadline_is_ignored() {
-    let short = DrainPolicy { timeout: Duration::from_secs(60), retry: retry(None), ..assuming() };
-    let late = |before: ScriptedFault| {
-        Scripted::new(move |input| {
-            Err::<RunnerStatus, _>(if input.elapsed.as_secs() < 30 { before } else { ScriptedFault::CutOff })
-        })
-    };
-    let error = drained(&short, &late(ScriptedFault::HandshakeQueueTimeout)).await.unwrap_err();
-    assert_eq!(attempts(&error), 0);
-
-    let outcome = drained(&short, &late(ScriptedFault::Down)).await.unwrap();
-    let Drained::AssumedTerminated { error, .. } = outcome else { panic!("{outcome:?}") };
-    assert!(error.to_string().contains("refused"), "{error}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn waiting_for_handshake_permit_is_not_an_attempt() {
     let wrapper = Scripted::new(|input| match input.elapsed.as_secs() {
         0..300 => Err(ScriptedFault::HandshakeQueueTimeout),
@@ -316,6 +218,7 @@ async fn drain_timeout_counts_from_operation_start() {
     assert_eq!(start.elapsed().as_secs(), 60);
 }
 
+mod absence;
 pub(in crate::fleet) mod callback;
 mod cancelled;
 mod force;

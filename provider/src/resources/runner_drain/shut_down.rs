@@ -10,7 +10,7 @@ use crate::{
         self,
         drain::{self, DrainWords, Subject},
     },
-    fleet::{drain::Drained, draining::Draining},
+    fleet::{absence, drain::Drained, draining::Draining},
     manager::Manager,
     resources::report::{report_end, report_receipt},
 };
@@ -31,7 +31,8 @@ impl RunnerDrain {
         let policy = options.policy(configuration, prior.id(), start, prior.timeout(), gone);
         tracing::info!(manager = name, reason = policy.request.reason, "drain started");
         let guard = options.guard(configuration);
-        let draining = Draining { run, manager, policy: &policy, guard, gitlab: configuration.gitlab() };
+        let (identifier, gitlab) = (prior.identifiers().next().unwrap_or_default(), configuration.gitlab());
+        let draining = Draining { run, manager, policy: &policy, guard, identifier, gitlab };
         let (outcome, receipt) = draining.run(&manager.client(), &call().stop).await;
         report_receipt(name, &AttributePath::root(), receipt.as_ref());
         match outcome {
@@ -39,7 +40,7 @@ impl RunnerDrain {
                 report_end(name, &AttributePath::root(), Subject::Drain, &policy, &ended);
                 Ok(())
             }
-            Ok(Drained::AssumedTerminated { attempts, waited, error }) => {
+            Ok(Drained::AssumedTerminated { attempts, waited, error, .. }) => {
                 let setting = policy.on_unreachable;
                 call().warn(drain::assumed_terminated(name, attempts, waited, &error, setting));
                 Ok(())
@@ -48,12 +49,15 @@ impl RunnerDrain {
                 Err(Problem::bug("A drain ended before its runner had exited").into())
             }
             Err(failure) => {
+                let (contacts, stop) = (&configuration.contacts, &call().stop);
+                let offer = absence::offer(&failure, name, contacts, &policy, stop).await;
                 let words = DrainWords {
                     manager: name,
                     subject: Subject::Drain,
                     on_unreachable: policy.on_unreachable,
-                    identifier: prior.identifiers().next().unwrap_or_default(),
+                    identifier,
                     names_others: assumed.is_set() && !gone,
+                    offer: offer.as_ref(),
                     others: "",
                 };
                 Err(explain::failure(&words, &failure).into())

@@ -208,7 +208,8 @@ impl RunnerHealth {
         let policy = options.policy(configuration, id, start, deadline - start, false);
         let retry = configuration.retry(None, Some(1));
         let policy = &DrainPolicy { until: Until::Accepted, retry, ..policy };
-        let draining = Draining { run, manager, policy, guard: options.guard(configuration), gitlab: None };
+        let guard = options.guard(configuration);
+        let draining = Draining { run, manager, policy, guard, identifier: "", gitlab: None };
         draining.run(client, &call().stop).await.0.map(|_| ()).map_err(Left::NotDrained)
     }
 }
@@ -241,6 +242,7 @@ impl Left {
                 Reason::Invalid(invalid) => invalid.to_string(),
                 Reason::Unreached { error, .. } => error.to_string(),
                 Reason::Interrupted => "Terraform was stopped".to_owned(),
+                Reason::Problem(NotDrained::NetworkUnproved { error, .. }) => error.to_string(),
                 Reason::Problem(NotDrained::TooFewPeers(_)) => "too few peers are healthy".to_owned(),
                 Reason::Problem(NotDrained::Cancelled(_)) => "the drain was cancelled on the host".to_owned(),
                 Reason::Problem(NotDrained::TimedOut { .. } | NotDrained::Replaced { .. }) => {

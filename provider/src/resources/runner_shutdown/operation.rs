@@ -25,7 +25,7 @@ use crate::{
         shutdown,
     },
     fleet::{
-        self, Failure, Outcomes,
+        self, Failure, Outcomes, absence,
         drain::{DrainPolicy, Drained, NotDrained, Until},
         draining::Draining,
         receipt::Receipt,
@@ -70,13 +70,16 @@ impl RunnerShutdown {
             let others =
                 shutdown::terminated_managers(&terminated, manager::known(&planned.runner_managers).count());
             for (key, failure) in failures {
-                let identifiers = identifiers(open[&&key]);
+                let (identifiers, policy) = (identifiers(open[&&key]), &policies[&key]);
+                let (contacts, stop) = (&configuration.contacts, &call().stop);
+                let offer = absence::offer(&failure, &key, contacts, policy, stop).await;
                 let words = DrainWords {
                     manager: &key,
                     subject: operation.subject,
-                    on_unreachable: policies[&key].on_unreachable,
+                    on_unreachable: policy.on_unreachable,
                     identifier: identifiers.first().map_or("", String::as_str),
                     names_others: self.context.run.assumed().is_set(),
+                    offer: offer.as_ref(),
                     others: &others,
                 };
                 problems.add(explain::failure(&words, &failure));
@@ -126,8 +129,10 @@ impl RunnerShutdown {
         fleet::over(managers.collect(), |manager| async move {
             let policy = &policies[&manager.name];
             tracing::info!(manager = manager.name, reason = policy.request.reason, "drain started");
-            let guard = planned.options().guard(configuration);
-            let draining = Draining { run, manager: &manager, policy, guard, gitlab: configuration.gitlab() };
+            let (guard, gitlab) = (planned.options().guard(configuration), configuration.gitlab());
+            let identifiers = open.get(&manager.name).map(|manager| identifiers(manager)).unwrap_or_default();
+            let identifier = identifiers.first().map_or("", String::as_str);
+            let draining = Draining { run, manager: &manager, policy, guard, identifier, gitlab };
             let (drained, receipt) = draining.run(&manager.client(), stop).await;
             report_receipt(&manager.name, &at(&manager.name), receipt.as_ref());
             Ok((drained?, manager.has_protected_address(), receipt))
@@ -169,7 +174,7 @@ fn record(
                 tracing::info!(manager = key, "shutdown in progress; not waiting for the exit");
                 Evidence::in_progress(&drain.snapshot, protected)
             }
-            Ok((Drained::AssumedTerminated { attempts, waited, error }, ..)) => {
+            Ok((Drained::AssumedTerminated { attempts, waited, error, .. }, ..)) => {
                 let setting = policy.on_unreachable;
                 let warning = drain::assumed_terminated(&key, attempts, waited, &error, setting);
                 call().warn(warning.at(at(&key)));

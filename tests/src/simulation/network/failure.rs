@@ -11,6 +11,8 @@ use grit_provider::testing::{
 };
 use tonic::Code;
 
+use crate::simulation::origin::Shown;
+
 /// An error of all calls to one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::simulation) enum Failure {
@@ -22,6 +24,7 @@ pub(in crate::simulation) enum Failure {
     /// The file of the key is gone.
     Key,
     Agent,
+    AgentWithoutKey,
     AgentSilent,
     QueueTimeout,
     CommandNotStarted,
@@ -75,12 +78,13 @@ pub(in crate::simulation) enum Failure {
 }
 
 impl Failure {
-    pub(in crate::simulation) const ALL: [Self; 51] = [
+    pub(in crate::simulation) const ALL: [Self; 52] = [
         Self::InvalidOption,
         Self::NoUsername,
         Self::NoCredential,
         Self::Key,
         Self::Agent,
+        Self::AgentWithoutKey,
         Self::AgentSilent,
         Self::QueueTimeout,
         Self::CommandNotStarted,
@@ -162,6 +166,36 @@ impl Failure {
         }
     }
 
+    /// What it shows of the host, as runner_drain (Hosts that are gone) has it.
+    pub(super) fn shows(self) -> Shown {
+        match self {
+            Self::InvalidOption
+            | Self::NoUsername
+            | Self::NoCredential
+            | Self::Key
+            | Self::Agent
+            | Self::AgentWithoutKey
+            | Self::AgentSilent
+            | Self::CommandNotStarted => Shown::NotAttempted,
+            Self::LoginRejected
+            | Self::MoreFactors
+            | Self::TooManyAttempts
+            | Self::LoginTimeout
+            | Self::Prohibited
+            | Self::ResourceShortage
+            | Self::UnknownChannel => Shown::Refused,
+            Self::ConnectFailed
+            | Self::ServerSilent
+            | Self::ServerOpensChannels
+            | Self::NotAWrapper
+            | Self::WrapperSilent
+            | Self::WrapperCloses
+            | Self::Protocol => Shown::Verified,
+            _ if self.code().is_some() => Shown::Refused,
+            _ => Shown::Nothing,
+        }
+    }
+
     /// Whether another attempt must not follow: a server blocks an address after repeated failures.
     pub(super) fn is_final(self) -> bool {
         matches!(
@@ -223,6 +257,10 @@ impl Failure {
                 let (socket, problem) = ("/agent".to_owned(), "it has no key".to_owned());
                 (Phase::Auth, Cause::Agent { socket, problem })
             }
+            Self::AgentWithoutKey => {
+                let (socket, identity) = ("/agent".to_owned(), "deploy".to_owned());
+                (Phase::Auth, Cause::AgentKey { socket, identity })
+            }
             Self::AgentSilent => {
                 let from = Peer::Agent { socket: "/agent".to_owned() };
                 (Phase::Auth, Cause::NoResponse { from, limit })
@@ -240,8 +278,13 @@ impl Failure {
             Self::NameServiceFails => (Phase::Tcp, resolve("Temporary failure in name resolution")),
             Self::ConnectionRefused => (Phase::Tcp, network(io::ErrorKind::ConnectionRefused)),
             Self::HostUnreachable => (Phase::Tcp, network(io::ErrorKind::HostUnreachable)),
-            Self::NoRoute => (Phase::Tcp, network(io::ErrorKind::NetworkUnreachable)),
-            Self::LocalFirewall => (Phase::Tcp, network(io::ErrorKind::PermissionDenied)),
+            // The same kind of error as of a host that is gone.
+            Self::NoRoute => {
+                (Phase::Tcp, Cause::NotSent(io::Error::from(io::ErrorKind::HostUnreachable).into()))
+            }
+            Self::LocalFirewall => {
+                (Phase::Tcp, Cause::NotSent(io::Error::from(io::ErrorKind::PermissionDenied).into()))
+            }
             Self::ConnectionReset => (Phase::Tcp, network(io::ErrorKind::ConnectionReset)),
             Self::NotSsh => (Phase::Handshake, Cause::NotSsh),
             Self::TooBusy => (Phase::Handshake, Cause::TooBusy),

@@ -22,7 +22,7 @@ use tonic::Code;
 use super::{Failure, Fault, errors};
 use crate::simulation::{
     host::Changes,
-    origin::Origin,
+    origin::{Origin, Shown},
     world::{Happening, Inner, World},
 };
 
@@ -125,15 +125,18 @@ impl Line {
         if !matches!(arrival, Arrival::Done(_)) {
             self.origin.no_answer(&self.address);
         }
-        let mut is_absent = Some(false);
+        let (mut is_absent, mut shown) = (Some(false), Shown::Nothing);
         let error = match arrival {
             Arrival::Done(done) => {
                 sleep(latency).await;
                 return done;
             }
-            Arrival::Failed(error) => error,
+            Arrival::Failed(error) => {
+                shown = Shown::Verified;
+                error
+            }
             Arrival::Fails(failure) => {
-                is_absent = failure.is_absent();
+                (is_absent, shown) = (failure.is_absent(), failure.shows());
                 let limit = failure.takes().map(left).unwrap_or_default();
                 sleep(limit).await;
                 failure.error(method, &self.route, limit)
@@ -147,11 +150,12 @@ impl Line {
             Arrival::NoResponse => {
                 let limit = left(CALL_LIMIT);
                 sleep(limit).await;
+                shown = Shown::Verified;
                 ClientError::NoAnswer { method, limit, route: Box::new(self.route.clone()) }
             }
         };
         self.world.now().trace.count(format!("client error: {}", errors::kind(&error)));
-        self.origin.failed(&self.address, is_absent);
+        self.origin.failed(&self.address, is_absent, shown);
         Err(error)
     }
 

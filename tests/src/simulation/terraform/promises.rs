@@ -112,7 +112,8 @@ impl Terraform {
             if *state != Dynamic::Text("assumed_terminated".to_owned()) {
                 continue;
             }
-            if config.options.assumes && origin.absences(&address.address) > 0 {
+            let is_absent = origin.absences(&address.address) > 0;
+            if config.options.assumes && is_absent && origin.has_reached_another(&address.address) {
                 world.trace.count("shutdown ended: no host answered (assume_terminated)");
             } else if self.is_named(&address.instance) {
                 world.trace.count("shutdown ended: the user named its instance");
@@ -153,6 +154,10 @@ impl Terraform {
                 world.violation(&instance, "its drain has ended, and its runner runs");
             }
         } else if is_named {
+            // runner_drain: "The host counts as gone: [...]. Destroy fails: [...] or the host refuses the login."
+            if origin.is_contradicted(&address, since) {
+                world.violation(&instance, "the user named its instance, and its host is there");
+            }
             world.trace.count("drain ended: the user named its instance");
             // Also if its runner is started afterwards.
             self.allowed.insert(instance, "the user named it");
@@ -165,6 +170,10 @@ impl Terraform {
             if absences < attempts && !(is_late && absences > 0) {
                 let what = format!("assumed terminated after {absences} of {attempts} attempts");
                 world.violation(&instance, what);
+            }
+            // runner_drain: "this run has reached another host"
+            if !origin.has_reached_another(&address) {
+                world.violation(&instance, "assumed terminated, and no other host was reached");
             }
             world.trace.count("drain ended: no host answered (assume_terminated)");
             self.allowed.insert(instance, "no host answered at its address (assume_terminated)");

@@ -65,9 +65,19 @@ fn unreachable_host_fails_create_after_other_hosts_end() {
 
 #[test]
 fn configured_assume_terminated_is_used_immediately() {
-    let old = Retirement::start(&["m1"]);
+    let old = Retirement::start(&["m1", "m2"]);
     old.lab.cloud().host("m1").unwrap().cut_off();
-    old.configure(&["m1"], &json!({ "on_unreachable": "assume_terminated" }));
+    let settings =
+        json!({ "on_unreachable": "assume_terminated", "retry": { "attempts": 2, "min_delay": "100ms" } });
+    // Alone, it could be the network of this machine.
+    old.configure(&["m1"], &settings);
+    let failed = old.apply().failed();
+    assert!(
+        failed.errors()[0].1.contains("this run has reached no other runner manager"),
+        "{:?}",
+        failed.errors()
+    );
+    old.configure(&["m1", "m2"], &settings);
     old.apply().succeeded();
     assert_eq!(old.state()["managers"]["m1"]["state"], "assumed_terminated");
 }
