@@ -93,7 +93,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_PROBE_INTERVAL", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "5s")]
     pub probe_interval: Duration,
 
-    /// Address of the runner's HTTP server. The wrapper passes it as LISTEN_ADDRESS, unless the runner's arguments or environment set an address.
+    /// Address of the runner's HTTP server, for a runner without an address. The wrapper passes it as LISTEN_ADDRESS, unless the runner's arguments,
+    /// environment or configuration set an address when the wrapper starts.
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
@@ -194,11 +195,7 @@ impl Run {
     }
 
     pub fn settings(&self) -> Settings {
-        let mut source = Source::new(&self.command, |name| std::env::var_os(name));
-        // The arguments and the environment of the runner take precedence.
-        let runner_listen_address =
-            self.runner_listen_address.clone().filter(|_| source.listen_address.is_none());
-        source.listen_address = source.listen_address.or_else(|| runner_listen_address.clone());
+        let source = Source::new(&self.command, |name| std::env::var_os(name));
         Settings {
             command: self.command.clone(),
             grpc_listen: self.grpc_listen.clone(),
@@ -219,7 +216,7 @@ impl Run {
             drain_timeout: self.drain_timeout,
             state_file: self.state_file.clone(),
             health: runner::Settings { source, interval: self.probe_interval.max(MIN_INTERVAL) },
-            runner_listen_address,
+            runner_listen_address: self.runner_listen_address.clone().filter(|address| !address.is_empty()),
             ready_when: self.ready_when.into(),
         }
     }

@@ -75,10 +75,13 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     let upgrade = Upgrade::new(Arc::downgrade(&kept)).map_err(RunError::Prepare)?;
 
     let counters = Arc::new(Counters::default());
-    let (task, supervisor) = prepare_supervisor(settings, &command, opened.state, &counters).await?;
+    let (probes, listen_address) =
+        settings.health.clone().with_listen_address(settings.runner_listen_address.clone()).await;
+    let spawner = spawner(listen_address, command.clone(), opened.state.as_ref().map(|state| &*state.path));
+    let (task, supervisor) = prepare_supervisor(settings, spawner, opened.state, &counters).await?;
     let is_adopted = supervisor.now().state.child().is_some();
     check_command(&command, is_adopted)?;
-    let prober = Prober::new(settings.health.clone());
+    let prober = Prober::new(probes);
     let control = Control::new(supervisor.clone(), health, prober.clone(), settings.callbacks.clone());
 
     let supervision = tokio::spawn(task.run());
@@ -143,13 +146,13 @@ impl OwnProcess {
 /// The supervisor, with the runner of a previous wrapper if there is one.
 async fn prepare_supervisor(
     settings: &Settings,
-    command: &CommandLine,
+    spawner: Spawner,
     state: Option<StateFile>,
     counters: &Arc<Counters>,
 ) -> Result<(Task, Handle), RunError> {
     let runtime = runtime::Handle::current();
     let callbacks = CallbackSender::new(runtime, Arc::clone(counters), settings.callbacks.clone());
-    let spawner = spawner(settings, command.clone(), state.as_ref().map(|state| state.path.as_path()));
+    let command = &spawner.command.clone();
     let (task, supervisor) = Task::new(settings.policy.clone(), spawner, callbacks);
     let mut task = task.read_log(Journal::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref()));
     if let Some(StateFile { path, record, saved }) = state {
@@ -253,12 +256,11 @@ async fn leave(
 }
 
 /// How the runner is started: it waits until the state file, if there is one, has its identity.
-fn spawner(settings: &Settings, command: CommandLine, state_file: Option<&Path>) -> Spawner {
-    let address = settings.runner_listen_address.iter();
-    let address = address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
+fn spawner(listen_address: Option<String>, command: CommandLine, state_file: Option<&Path>) -> Spawner {
+    let address = listen_address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
     Spawner {
         command,
-        env: address.collect(),
+        env: address.into_iter().collect(),
         not_inherited: &OF_SYSTEMD,
         with_barrier: true,
         cgroups: Some(cgroup::names_for(state_file)),

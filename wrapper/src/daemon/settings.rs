@@ -24,7 +24,7 @@ pub struct Settings {
     /// The default depends on the listen addresses.
     pub state_file: Option<PathBuf>,
     pub health: runner::Settings,
-    /// `LISTEN_ADDRESS` for the environment of a runner that has none.
+    /// `LISTEN_ADDRESS` for a runner without an address.
     pub runner_listen_address: Option<String>,
     /// The health level at which systemd is notified `READY=1`.
     pub ready_when: runner::Level,
