@@ -21,7 +21,7 @@ variable "runner_managers" {
 variable "health" {
   description = "Settings of the health check: see `grit_runner_health`."
   type = object({
-    level            = optional(string, "auto")
+    level            = optional(string, "polling")
     min_jobs         = optional(number)
     stable_for       = optional(string, "0s")
     expected_version = optional(string)

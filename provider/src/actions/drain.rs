@@ -80,7 +80,7 @@ impl Drain {
             }
             Drained::AssumedTerminated { attempts, waited, error, .. } => {
                 let reason = Reason::Unreached { attempts, error };
-                return Err(Failure { waited, requested: Requested::No, last: None, reason });
+                return Err(Failure { waited, requested: Requested::No, last: None, lost: None, reason });
             }
         };
         let peer =

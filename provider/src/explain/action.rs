@@ -5,11 +5,11 @@ use grit_plugin::Problem;
 use super::{
     code::Code,
     failure::Words,
-    health::{NO_RESPONSE, can_reach, lacking, not_verifiable, reason_given, timed_out},
-    phrases::{append, last_seen},
+    health::{last_cause, reason_given, unmet},
+    phrases::append,
 };
 use crate::{
-    client::{ClientError, RunnerStatus, Snapshot, Start},
+    client::{ClientError, RunnerStatus, Start},
     duration::human,
     fleet::{
         Failure, Requested,
@@ -41,7 +41,7 @@ impl Words for StartWords<'_> {
                 "Runner manager {:?}: the wait was cancelled after {}, before the runner was healthy. {} {}",
                 self.0,
                 human(failure.waited),
-                last_seen(failure.last.as_ref()),
+                last_cause(failure),
                 match failure.requested {
                     Requested::No => "No start was requested.",
                     Requested::Perhaps | Requested::Accepted => {
@@ -56,15 +56,15 @@ impl Words for StartWords<'_> {
     fn problem(&self, failure: &Failure<NotHealthy>, problem: &NotHealthy) -> Problem {
         let manager = self.0;
         match problem {
-            NotHealthy::TimedOut(missing) => {
-                let (lacks, next_step) = match &failure.last {
-                    Some(snapshot) => {
-                        let (lacks, next_step) = lacking(snapshot, missing);
-                        (lacks, invoke_instead(snapshot, missing).unwrap_or(next_step))
-                    }
-                    None => (NO_RESPONSE.to_owned(), "Check the log of the wrapper on the host."),
-                };
-                timed_out(manager, failure.waited, &lacks, next_step)
+            NotHealthy::Missing(missing) => {
+                let last = failure.last.as_ref();
+                let mut explained = unmet(manager, failure.waited, last, missing);
+                if *missing == Missing::Running
+                    && last.is_some_and(|last| last.report.status == RunnerStatus::InShutdown)
+                {
+                    DRAINS.clone_into(&mut explained.next_step);
+                }
+                explained
             }
             NotHealthy::Stopped { start: Some(Start::NotSupported) } => Problem::new(
                 Code::WrapperError,
@@ -85,7 +85,6 @@ impl Words for StartWords<'_> {
                 ),
                 "To find the reason for the exit, check the log of the runner on the host.",
             ),
-            NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         }
     }
 }
@@ -164,18 +163,8 @@ impl Words for CancelWords<'_> {
     }
 }
 
-/// The next step of this action, if it differs from that of a health check.
-fn invoke_instead(snapshot: &Snapshot, missing: &Missing) -> Option<&'static str> {
-    match missing {
-        Missing::Level { wanted, .. } if can_reach(snapshot, *wanted) => {
-            Some("Fix this on the host or in GitLab, then invoke the action again.")
-        }
-        Missing::Running if snapshot.report.status == RunnerStatus::InShutdown => Some(
-            "A draining runner can be started only after it has exited. Wait until the runner has exited, then invoke the action again.",
-        ),
-        _ => None,
-    }
-}
+/// The next step for a runner that drains: `start_if_stopped` is not an attribute of the action.
+const DRAINS: &str = "A draining runner can be started only after it has exited. Wait until the runner has exited, then invoke the action again.";
 
 fn invoke_again(explained: &mut Problem) {
     if explained.code == Code::ConnectFailed.as_str() {

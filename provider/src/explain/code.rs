@@ -15,8 +15,10 @@ pub enum Code {
     Interrupted,
     /// A user of the host cancelled it.
     Cancelled,
-    /// The configuration or the state cannot be used.
+    /// The configuration of Terraform or of a runner, or the state, cannot be used.
     InvalidConfig,
+    /// GitLab rejects the token of a runner.
+    TokenRejected,
     /// The wrapper responded with a failure.
     WrapperError,
     /// A job was lost.
@@ -37,6 +39,7 @@ impl Code {
             Self::Interrupted => "interrupted",
             Self::Cancelled => "cancelled",
             Self::InvalidConfig => "invalid_config",
+            Self::TokenRejected => "token_rejected",
             Self::WrapperError => "wrapper_error",
             Self::JobsLost => "jobs_lost",
             Self::Bug => "bug",

@@ -49,7 +49,7 @@ pub(crate) fn failure<W: Words>(words: &W, failure: &Failure<W::Problem>) -> Pro
             words.unreached(failure, error, &mut explained);
             explained
         }
-        Reason::Interrupted => words.interrupted(failure),
+        Reason::Interrupted(_) => words.interrupted(failure),
         Reason::Problem(problem) => words.problem(failure, problem),
     };
     words.complete(failure, &mut explained);

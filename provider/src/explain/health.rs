@@ -1,5 +1,7 @@
 //! Texts for health checks that fail, at apply and at refresh.
 
+mod unmet;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::Problem;
@@ -8,17 +10,17 @@ use grit_ssh::Confirmation;
 use super::{
     code::Code,
     failure::Words,
-    phrases::{append, append_paragraph, assume_terminated_line, drained, first_line, last_seen},
+    phrases::{append, append_paragraph, assume_terminated_line, drained, first_line},
 };
 use crate::{
-    client::{ClientError, Level, RunnerStatus, Snapshot, Start},
+    client::{ClientError, Level, Snapshot, Start},
     duration::human,
-    fleet::{
-        Failure, Reason, Requested,
-        health::{Missing, NotHealthy},
-    },
+    fleet::{Failure, Reason, Requested, health::NotHealthy},
     run::assumed::{self, Repeated},
 };
+
+pub(crate) use unmet::problem;
+pub(super) use unmet::{last_cause, unmet};
 
 /// What the texts of a health check that failed depend on.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +51,7 @@ impl Words for HealthWords<'_> {
             "Runner manager {:?}: the wait was cancelled after {}, before the runner was healthy. {}",
             self.manager,
             human(failure.waited),
-            last_seen(failure.last.as_ref())
+            last_cause(failure)
         );
         let next_step = match failure.requested {
             Requested::No => "Nothing was changed on the host. The next apply repeats the health check.",
@@ -64,18 +66,8 @@ impl Words for HealthWords<'_> {
     fn problem(&self, failure: &Failure<NotHealthy>, problem: &NotHealthy) -> Problem {
         let (manager, waited) = (self.manager, failure.waited);
         match problem {
-            NotHealthy::TimedOut(missing) => {
-                let (lacks, next_step) = match &failure.last {
-                    Some(snapshot) => lacking(snapshot, missing),
-                    None => (
-                        NO_RESPONSE.to_owned(),
-                        "Check the log of the wrapper on the host. If the host needs more time, raise `timeouts`.",
-                    ),
-                };
-                timed_out(manager, waited, &lacks, next_step)
-            }
+            NotHealthy::Missing(missing) => unmet(manager, waited, failure.last.as_ref(), missing),
             NotHealthy::Stopped { start } => stopped(manager, waited, failure.last.as_ref(), *start),
-            NotHealthy::NotVerifiable { wanted } => not_verifiable(manager, wanted),
         }
     }
 
@@ -93,14 +85,11 @@ pub(crate) fn offers_confirmation(failure: &Failure<NotHealthy>) -> bool {
     matches!(&failure.reason, Reason::Unreached { error, .. } if error.confirmation() == Confirmation::Offered)
 }
 
-/// What is missing of a wrapper without a response.
-pub(super) const NO_RESPONSE: &str = "the wrapper did not respond.";
-
 fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Option<Start>) -> Problem {
     let waited = human(waited);
     let (happened, next_step) = match (start, last.and_then(drained)) {
         (None, Some(drained)) => {
-            (format!("{drained}, and the runner was not started within {waited}."), START_IF_STOPPED)
+            (format!("{drained}, and the runner was not started within {waited}."), unmet::START_IF_STOPPED)
         }
         (start, _) => (
             format!(
@@ -127,11 +116,6 @@ fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Opti
     Problem::new(Code::WrapperError, "Runner has exited", happened, next_step)
 }
 
-/// The next step for a runner that a drain has stopped.
-const START_IF_STOPPED: &str = "A drained runner does not restart automatically. To use this runner manager, for example for a rollback, \
-                                set `start_if_stopped = true` in the health check, apply, and remove the setting. Alternatively, run \
-                                `grit-wrapper start` on the host and apply.";
-
 /// The next step for a host that will never start, as paragraphs: its runner manager leaves the configuration. The text ends with the command.
 fn never_started(id: &str) -> String {
     if id.is_empty() {
@@ -143,33 +127,6 @@ fn never_started(id: &str) -> String {
          set the variable for one pipeline only.{}",
         assumed::VARIABLE,
         assume_terminated_line(&[id], Repeated::Apply)
-    )
-}
-
-pub(super) fn timed_out(
-    manager: &str,
-    waited: Duration,
-    lacks: &str,
-    next_step: impl Into<String>,
-) -> Problem {
-    Problem::new(
-        Code::TimedOut,
-        "Runner manager is not healthy",
-        format!("Runner manager {manager:?} is not healthy after {}: {lacks}", human(waited)),
-        next_step,
-    )
-}
-
-/// `wanted`: the attribute that upstream's wrapper cannot check.
-pub(super) fn not_verifiable(manager: &str, wanted: &str) -> Problem {
-    Problem::new(
-        Code::WrapperError,
-        "Wrapper does not support this check",
-        format!(
-            "Runner manager {manager:?}: the host runs upstream's `gitlab-runner wrapper`, which reports only that the process was \
-             started. `{wanted}` requires grit-wrapper."
-        ),
-        format!("Run grit-wrapper on the host, or remove `{wanted}`."),
     )
 }
 
@@ -273,6 +230,20 @@ pub(crate) fn missing_drains(missing: &[(String, String)]) -> Problem {
     )
 }
 
+/// Warns at plan about a level that does not prove that the runners take jobs.
+pub(crate) fn low_level(level: Level) -> Problem {
+    Problem::new(
+        Code::Notice,
+        "Health check does not prove that runners take jobs",
+        format!(
+            "`level` is `{level}`. A runner with a wrong token, or without a connection to GitLab, reaches this level and takes no jobs. \
+             The apply would drain the old runners all the same."
+        ),
+        "If the hosts run grit-wrapper, set `listen_address` in the config.toml of each runner, and remove `level`: the default is \
+         `polling`.",
+    )
+}
+
 /// Warns at plan about runner managers that have no drain resource in `guards`.
 pub(crate) fn without_guard(keys: &[&str]) -> Problem {
     Problem::new(
@@ -286,91 +257,6 @@ pub(crate) fn without_guard(keys: &[&str]) -> Problem {
         "Add a grit_runner_drain for each of these runner managers, and its `id` to `guards` with the same key. If no runner needs a \
          drain, remove `guards`.",
     )
-}
-
-/// The result of a refresh that found the runner not healthy, as a clause.
-pub(crate) fn problem(snapshot: &Snapshot, missing: &Missing) -> String {
-    match missing {
-        Missing::Running | Missing::Time => drained(snapshot)
-            .unwrap_or_else(|| format!("the runner's status is `{}`", snapshot.report.status)),
-        Missing::Level { wanted, reasons } => {
-            let level = snapshot.detail.as_deref().map_or(Level::Process, |detail| detail.level);
-            let reasons =
-                if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-            format!("the level is `{level}`; `{wanted}` is required{reasons}")
-        }
-        Missing::Jobs { succeeded, wanted, .. } => {
-            format!("{succeeded} jobs have succeeded since the start of the runner; `min_jobs` is {wanted}")
-        }
-        Missing::Version { wanted, found: Some(found) } => {
-            format!("the version of the runner is {found}; `expected_version` is {wanted}")
-        }
-        Missing::Version { wanted, found: None } => {
-            format!("the version of the runner is unknown; `expected_version` is {wanted}")
-        }
-    }
-}
-
-/// The condition that was not met, as the end of a sentence, and the next step.
-pub(super) fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
-    match missing {
-        Missing::Running => not_running(snapshot),
-        Missing::Time => (
-            "the runner was healthy, but not for the whole time of `stable_for`.".to_owned(),
-            "Check the log of the wrapper on the host for restarts, or set `timeouts` to more than `stable_for`.",
-        ),
-        Missing::Level { wanted, reasons } => (
-            format!(
-                "the runner is running but did not reach level `{wanted}`. Reason: {}.",
-                reasons.join("; ")
-            ),
-            if can_reach(snapshot, *wanted) {
-                "Fix this on the host or in GitLab, then apply again. To roll back, apply the old version."
-            } else {
-                "Fix this on the host. A lower `level` checks less: `process` checks only that the process is running."
-            },
-        ),
-        Missing::Jobs { succeeded, failed, wanted } => (
-            format!(
-                "the runner requests jobs, but only {succeeded} of {wanted} jobs (`min_jobs`) have succeeded since its start, and {failed} \
-                 have failed."
-            ),
-            "Check in GitLab that the runner is not paused (GitLab also accepts the job requests of a paused runner), that its tags match \
-             the waiting jobs, and that the queue is not empty. `level = \"polling\"` does not wait for jobs.",
-        ),
-        Missing::Version { wanted, found: Some(found) } => (
-            format!("the version of the runner is {found}; `expected_version` is {wanted}."),
-            "Check which version is installed on the host, or correct `expected_version`.",
-        ),
-        Missing::Version { wanted, found: None } => (
-            format!("the runner did not report its version; `expected_version` is {wanted}."),
-            "The version is read from the runner's metrics: set `listen_address` in the runner's config.toml.",
-        ),
-    }
-}
-
-/// Whether the wrapper can check this level.
-pub(super) fn can_reach(snapshot: &Snapshot, wanted: Level) -> bool {
-    let max = snapshot.detail.as_deref().and_then(|detail| detail.level_max);
-    max.is_none_or(|max| max >= wanted)
-}
-
-fn not_running(snapshot: &Snapshot) -> (String, &'static str) {
-    let drained = drained(snapshot);
-    let next_step = match snapshot.report.status {
-        RunnerStatus::Stopped if drained.is_some() => START_IF_STOPPED,
-        RunnerStatus::InShutdown => {
-            "A draining runner accepts no jobs, and can be started only after it has exited. To use this runner manager, set \
-             `start_if_stopped = true` in the health check, and set `timeouts` to more than the remaining time of the longest running \
-             job. Alternatively, replace the instance."
-        }
-        RunnerStatus::Running | RunnerStatus::Stopped | RunnerStatus::Unknown(_) => {
-            "The wrapper has not started the runner, or is waiting to restart it after a failure. Check the log of the wrapper on the \
-             host. If the host needs more time, raise `timeouts`."
-        }
-    };
-    let lacks = drained.unwrap_or_else(|| "the runner is not `running`".to_owned());
-    (format!("{lacks}. {}", last_seen(Some(snapshot))), next_step)
 }
 
 pub(super) fn reason_given(last: Option<&Snapshot>) -> String {

@@ -37,7 +37,7 @@ pub(crate) fn failed<P>(
     last: Option<Snapshot>,
     reason: Reason<P>,
 ) -> Failure<P> {
-    Failure { waited, requested, last, reason }
+    Failure { waited, requested, last, lost: None, reason }
 }
 
 /// All diagnostics as one text, for a snapshot.

@@ -26,7 +26,10 @@ pub(super) async fn proved(
         {
             let reason =
                 Reason::Problem(NotDrained::NetworkUnproved { attempts: *attempts, error: error.clone() });
-            Some((*since, Failure { waited: *waited, requested: Requested::No, last: None, reason }))
+            Some((
+                *since,
+                Failure { waited: *waited, requested: Requested::No, last: None, lost: None, reason },
+            ))
         }
         _ => None,
     };

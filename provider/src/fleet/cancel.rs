@@ -168,7 +168,7 @@ mod tests {
         let stop = token();
         stop.cancel();
         let failure = cancel::<RunnerStatus>(|_| Err(ScriptedFault::Down), &stop).await.unwrap_err();
-        assert!(matches!(failure.reason, Reason::Interrupted), "{failure:?}");
+        assert!(matches!(failure.reason, Reason::Interrupted(_)), "{failure:?}");
         assert_eq!(failure.requested, Requested::No);
     }
 }

@@ -298,7 +298,7 @@ mod tests {
         let runs = |input| started_again(input, |_| Ok(RunnerStatus::Running));
         let (interrupted, receipt) = outcome(runs, true).await.0;
         assert!(
-            matches!(&interrupted, Err(failure) if matches!(failure.reason, Reason::Interrupted)),
+            matches!(&interrupted, Err(failure) if matches!(failure.reason, Reason::Interrupted(_))),
             "{interrupted:?}"
         );
         assert_eq!(ids(receipt), [1]);

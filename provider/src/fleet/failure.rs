@@ -26,6 +26,8 @@ pub struct Failure<P> {
     pub requested: Requested,
     /// The last status; `None` if the wrapper has not responded.
     pub last: Option<Snapshot>,
+    /// The last error, if the wrapper was not reached since then.
+    pub lost: Option<Box<ClientError>>,
     pub reason: Reason<P>,
 }
 
@@ -40,14 +42,14 @@ pub enum Reason<P> {
         attempts: u32,
         error: ClientError,
     },
-    /// Terraform stopped the operation.
-    Interrupted,
+    /// Terraform stopped the operation, which waited for this.
+    Interrupted(Option<P>),
     Problem(P),
 }
 
 impl<P> From<InvalidManager> for Failure<P> {
     fn from(invalid: InvalidManager) -> Self {
         let reason = Reason::Invalid(invalid);
-        Self { waited: Duration::ZERO, requested: Requested::No, last: None, reason }
+        Self { waited: Duration::ZERO, requested: Requested::No, last: None, lost: None, reason }
     }
 }

@@ -1,5 +1,7 @@
 //! Waits until a runner manager is healthy.
 
+mod missing;
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,9 +13,10 @@ use super::{
     wait::{self, Operation, WaitState},
 };
 use crate::{
-    client::{ClientError, Level, RunnerEvidence, RunnerStatus, Snapshot, Start, Wrapper},
+    client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
 };
+pub(crate) use missing::{Missing, ProofLimit, Wanted, missing};
 
 /// `stopped` can be a restart in progress for this time. After that the wait fails early: the wrapper does not restart its runner.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
@@ -28,21 +31,12 @@ pub(crate) struct HealthPolicy {
     pub stable_for: Duration,
     /// The number of successful jobs that [`Level::Working`] requires.
     pub min_jobs: u64,
-    /// The required level; `None`: the maximum level that the wrapper can check.
-    pub level: Option<Level>,
+    pub level: Level,
     /// The required version of the runner.
     pub expected_version: Option<String>,
     /// Start a runner that has exited.
     pub start_if_stopped: bool,
     pub retry: Retry,
-}
-
-impl HealthPolicy {
-    /// The required level. A paused or idle runner never reaches `working`, so that level must be requested.
-    pub(crate) fn required(&self, level_max: Option<Level>) -> Level {
-        let auto = || level_max.map_or(Level::Polling, |max| max.min(Level::Polling));
-        self.level.unwrap_or_else(auto)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,45 +48,10 @@ pub(crate) struct Healthy {
 /// Why a runner manager is not healthy.
 #[derive(Debug)]
 pub(crate) enum NotHealthy {
-    /// The runner was not healthy for long enough until the deadline, or GitLab rejects its token. With the last unmet condition.
-    TimedOut(Missing),
+    /// The last unmet condition: at the deadline, when Terraform stopped the wait, or because more time does not change it.
+    Missing(Missing),
     /// The runner has exited, and was not restarted.
     Stopped { start: Option<Start> },
-    /// Upstream's wrapper cannot check the required condition.
-    NotVerifiable { wanted: &'static str },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// It is healthy, but not yet for long enough.
-    Time,
-    Running,
-    /// It has not reached the level; with the wrapper's reasons.
-    Level {
-        wanted: Level,
-        reasons: Vec<String>,
-    },
-    /// It polls, and too few jobs have ended successfully since the start of its process.
-    Jobs {
-        succeeded: u64,
-        failed: u64,
-        wanted: u64,
-    },
-    /// It has another version, or its version is unknown.
-    Version {
-        wanted: String,
-        found: Option<String>,
-    },
-}
-
-impl Missing {
-    /// The progress of a wait for jobs: `0 of 1 jobs`.
-    pub(crate) fn progress(&self) -> Option<String> {
-        match self {
-            Self::Jobs { succeeded, wanted, .. } => Some(format!("{succeeded} of {wanted} jobs")),
-            Self::Time | Self::Running | Self::Level { .. } | Self::Version { .. } => None,
-        }
-    }
 }
 
 pub(crate) type Outcome = Result<Healthy, Failure<NotHealthy>>;
@@ -116,6 +75,7 @@ pub(crate) async fn wait<W: Wrapper>(
         missing: Missing::Running,
         healthy_since: None,
         stopped_since: None,
+        final_since: None,
         requested: Requested::No,
         started: None,
     };
@@ -128,6 +88,8 @@ struct HealthWait<'a, W> {
     missing: Missing,
     healthy_since: Option<Instant>,
     stopped_since: Option<Instant>,
+    /// Since when a condition is missing that more time does not change.
+    final_since: Option<Instant>,
     /// Whether a start was requested: the response may be lost.
     requested: Requested,
     started: Option<Start>,
@@ -149,19 +111,23 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
         self.requested
     }
 
-    fn timed_out(&mut self) -> NotHealthy {
-        NotHealthy::TimedOut(self.missing.clone())
+    fn unmet(&self) -> Option<NotHealthy> {
+        Some(NotHealthy::Missing(self.missing.clone()))
     }
 
-    /// At most until the runner was healthy for `stable_for`.
+    fn timed_out(&mut self) -> NotHealthy {
+        NotHealthy::Missing(self.missing.clone())
+    }
+
+    /// At most until the runner was healthy for `stable_for`, or until a final condition ends the wait.
     fn pause(&self, state: &WaitState<'_>) -> Duration {
         let pause = state.poll_interval();
-        match self.healthy_since {
-            Some(since) => {
-                pause.min((since + self.policy.stable_for).saturating_duration_since(Instant::now()))
-            }
-            None => pause,
-        }
+        let end = match (self.healthy_since, self.final_since) {
+            (Some(since), _) => since + self.policy.stable_for,
+            (None, Some(since)) => since + self.missing.grace(),
+            (None, None) => return pause,
+        };
+        pause.min(end.saturating_duration_since(Instant::now()))
     }
 
     fn log_progress(&self, state: &WaitState<'_>) {
@@ -171,9 +137,8 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
                 tracing::info!(manager, waited, "waiting for a healthy runner; wrapper unreachable: {error}");
             }
             (None, Some(last)) => {
-                let (status, missing) = (last.report.status, &self.missing);
-                let progress = missing.progress();
-                tracing::info!(manager, waited, status = %status, progress, missing = ?missing, "waiting for a healthy runner");
+                let status = last.report.status;
+                tracing::info!(manager, waited, status = %status, missing = %self.missing, "waiting for a healthy runner");
             }
             (None, None) => {
                 tracing::info!(manager, waited, "waiting for the first response of the wrapper");
@@ -223,22 +188,17 @@ impl<W: Wrapper> HealthWait<'_, W> {
         } else {
             self.stopped_since = None;
         }
-        let missing = match missing(last, self.policy) {
-            Ok(missing) => missing,
-            Err(wanted) => return Some(Err(NotHealthy::NotVerifiable { wanted })),
-        };
-        if let Some(missing) = missing {
-            // More time does not change the token.
-            let is_rejected = matches!(missing, Missing::Level { wanted, .. } if wanted >= Level::Polling)
-                && last.detail.as_deref().is_some_and(|detail| detail.evidence.rejected_sections > 0);
-            if is_rejected {
-                return Some(Err(NotHealthy::TimedOut(missing)));
+        if let Some(missing) = missing(last, self.policy) {
+            self.healthy_since = None;
+            if !missing.is_final() {
+                self.final_since = None;
+            } else if now - *self.final_since.get_or_insert(now) >= missing.grace() {
+                return Some(Err(NotHealthy::Missing(missing)));
             }
             self.missing = missing;
-            self.healthy_since = None;
             return None;
         }
-        self.missing = Missing::Time;
+        (self.missing, self.final_since) = (Missing::Time, None);
         let since = *self.healthy_since.get_or_insert(now);
         let waited = now - self.policy.start;
         (now - since >= self.policy.stable_for).then(|| Ok(Healthy { waited, snapshot: last.clone() }))
@@ -252,39 +212,6 @@ impl<W: Wrapper> HealthWait<'_, W> {
             tracing::info!(manager = state.manager, status = %snapshot.report.status, level, "runner status changed");
         }
     }
-}
-
-/// The unmet condition, if any. The error is the attribute that upstream's wrapper cannot check.
-pub(crate) fn missing(snapshot: &Snapshot, policy: &HealthPolicy) -> Result<Option<Missing>, &'static str> {
-    let Some(detail) = snapshot.detail.as_deref() else {
-        if policy.level.is_some_and(|level| level > Level::Process) {
-            return Err("level");
-        }
-        if policy.expected_version.is_some() {
-            return Err("expected_version");
-        }
-        return Ok((snapshot.report.status != RunnerStatus::Running).then_some(Missing::Running));
-    };
-    if snapshot.report.status != RunnerStatus::Running {
-        return Ok(Some(Missing::Running));
-    }
-    // Before the wrapper's first probe, the maximum level is unknown: the runner is not healthy yet.
-    let wanted = policy.required(detail.level_max);
-    if detail.level < wanted.min(Level::Polling) {
-        return Ok(Some(Missing::Level { wanted, reasons: detail.reasons.clone() }));
-    }
-    if wanted == Level::Working {
-        let RunnerEvidence { jobs_succeeded, jobs_failed, .. } = detail.evidence;
-        let (succeeded, failed) = (jobs_succeeded.unwrap_or_default(), jobs_failed.unwrap_or_default());
-        if succeeded < policy.min_jobs {
-            return Ok(Some(Missing::Jobs { succeeded, failed, wanted: policy.min_jobs }));
-        }
-    }
-    Ok(policy
-        .expected_version
-        .as_ref()
-        .filter(|wanted| detail.runner_version.as_ref() != Some(*wanted))
-        .map(|wanted| Missing::Version { wanted: wanted.clone(), found: detail.runner_version.clone() }))
 }
 
 #[cfg(test)]

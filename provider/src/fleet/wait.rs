@@ -58,6 +58,11 @@ pub(super) trait Operation: Sized {
         false
     }
 
+    /// What the operation waits for, if that is one of its problems.
+    fn unmet(&self) -> Option<Self::Problem> {
+        None
+    }
+
     /// The problem of an operation that has not ended at its deadline, and whose wrapper responds.
     fn timed_out(&mut self) -> Self::Problem;
 
@@ -116,7 +121,11 @@ impl<'a> WaitState<'a> {
 
     fn failure<O: Operation>(&mut self, operation: &O, reason: Reason<O::Problem>) -> Failure<O::Problem> {
         let (waited, requested) = (self.start.elapsed(), operation.requested());
-        Failure { waited, requested, last: self.last.take(), reason }
+        Failure { waited, requested, last: self.last.take(), lost: self.lost.take().map(Box::new), reason }
+    }
+
+    fn interrupted<O: Operation>(&mut self, operation: &O) -> Failure<O::Problem> {
+        self.failure(operation, Reason::Interrupted(operation.unmet()))
     }
 
     fn failure_of_call<O: Operation>(&mut self, operation: &O, error: ClientError) -> Failure<O::Problem> {
@@ -147,7 +156,7 @@ pub(super) async fn run<O: Operation>(
         let step = tokio::select! {
             // In this order: Ctrl-C returns immediately.
             biased;
-            () = stop.cancelled() => return Err(state.failure(&operation, Reason::Interrupted)),
+            () = stop.cancelled() => return Err(state.interrupted(&operation)),
             () = sleep_until(state.deadline + ERROR_GRACE) => match expired(&mut operation, &mut state) {
                 Some(outcome) => return outcome,
                 None => continue,
@@ -188,7 +197,7 @@ pub(super) async fn run<O: Operation>(
         }
         tokio::select! {
             biased;
-            () = stop.cancelled() => return Err(state.failure(&operation, Reason::Interrupted)),
+            () = stop.cancelled() => return Err(state.interrupted(&operation)),
             () = sleep_until(state.deadline) => if let Some(outcome) = expired(&mut operation, &mut state) {
                 return outcome;
             },

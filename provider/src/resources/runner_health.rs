@@ -41,8 +41,7 @@ use crate::{
 };
 use evidence::Evidence;
 use state::{
-    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, HEALTHY, HealthState, missing_guards, removed_guards,
-    warn_of_unhealthy,
+    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, HealthState, missing_guards, removed_guards, warn_of_unhealthy,
 };
 
 /// The number of shared autoscaling groups that are reported. Two managers can share all of their groups, and one shows the mistake.
@@ -142,15 +141,22 @@ impl RunnerHealth {
         let shared = self.shared_worker_groups(&planned);
         shared.elsewhere.into_iter().for_each(|warning| call().warn(warning));
         shared.here.into_iter().collect::<Problems>().or(())?;
-        planned.status = Value::Value(HEALTHY.to_owned());
+        planned.status = planned.healthy();
         Ok(planned)
     }
 }
 
-/// Warns about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a repetition.
-fn warn_of_missing_guards(planned: &HealthState) {
+/// Warns about a low level, and about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a
+/// repetition.
+fn warn_at_plan(planned: &HealthState) {
+    if call().walk == Walk::Apply {
+        return;
+    }
+    if let Some(level) = planned.low_level() {
+        call().warn(health::low_level(level).at(AttributePath::new("level")));
+    }
     let missing = missing_guards(planned);
-    if !missing.is_empty() && call().walk != Walk::Apply {
+    if !missing.is_empty() {
         call().warn(health::without_guard(&missing).at(AttributePath::new("guards")));
     }
 }
@@ -208,7 +214,7 @@ impl Resource for RunnerHealth {
     async fn plan_create(&self, mut proposed: HealthState) -> Result<HealthState, Problems> {
         self.refuse_undecided()?;
         self.refuse_managers(&proposed)?;
-        warn_of_missing_guards(&proposed);
+        warn_at_plan(&proposed);
         proposed.id = Value::Unknown;
         proposed.status = Value::Unknown;
         proposed.managers = Value::Unknown;
@@ -223,7 +229,7 @@ impl Resource for RunnerHealth {
     ) -> Result<(HealthState, Vec<AttributePath>), Problems> {
         self.refuse_undecided()?;
         self.refuse_managers(&proposed)?;
-        warn_of_missing_guards(&proposed);
+        warn_at_plan(&proposed);
         // A plan has received every drain resource of the state by now.
         let is_missing = |id: &str| call().walk == Walk::Plan && !self.context.run.is_stored(id);
         let missing = removed_guards(&prior, &proposed).into_iter().filter(|(_, id)| is_missing(id));
@@ -231,7 +237,7 @@ impl Resource for RunnerHealth {
         if !missing.is_empty() {
             call().warn(health::missing_drains(&missing).at(AttributePath::new("guards")));
         }
-        let drifted = prior.status != Value::Value(HEALTHY.to_owned());
+        let drifted = !prior.is_healthy();
         if drifted || proposed != prior {
             // Not about runner managers that this plan removes.
             if drifted {

@@ -35,7 +35,6 @@ pub(super) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    Auto,
     Process,
     Ready,
     Polling,
@@ -45,7 +44,6 @@ pub(super) enum Level {
 impl Level {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Auto => "auto",
             Self::Process => "process",
             Self::Ready => "ready",
             Self::Polling => "polling",
@@ -74,11 +72,10 @@ impl Options {
             start_if_stopped: random.percent(25),
             stable_for: if random.percent(15) { minutes(random, 1, 20) } else { Duration::ZERO },
             level: match random.below(20) {
-                0..8 => Level::Auto,
                 8..11 => Level::Process,
                 11..14 => Level::Ready,
-                14..18 => Level::Polling,
-                _ => Level::Working,
+                18.. => Level::Working,
+                _ => Level::Polling,
             },
             min_jobs: random.below(3) + 1,
             start_drains: random.percent(70),
@@ -99,7 +96,7 @@ impl Options {
             attempts: None,
             start_if_stopped: false,
             stable_for: Duration::ZERO,
-            level: Level::Auto,
+            level: Level::Polling,
             min_jobs: 1,
             start_drains: true,
             has_guard: false,

@@ -74,8 +74,7 @@ struct Gate {
 /// When a manager is healthy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// `None`: `auto`.
-    pub(super) level: Option<v1::Level>,
+    pub(super) level: v1::Level,
     pub(super) min_jobs: u64,
     pub(super) stable_for: Duration,
 }
@@ -287,9 +286,7 @@ impl Gate {
     fn received(&mut self, instance: &str, status: &v1::Status, is_running: bool) {
         let health = status.health.clone().unwrap_or_default();
         let has_jobs = health.jobs_succeeded.unwrap_or_default() >= self.needs.min_jobs;
-        // runner_health: "`process` [...] without a `listen_address` in the configuration. Otherwise `polling`."
-        let auto = health.level_max().min(v1::Level::Polling);
-        if !is_running || health.level() < self.needs.level.unwrap_or(auto) || !has_jobs {
+        if !is_running || health.level() < self.needs.level || !has_jobs {
             self.healthy_since.remove(instance);
             return;
         }

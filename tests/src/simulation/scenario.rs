@@ -180,9 +180,9 @@ impl Scenario {
         });
         for options in of_steps.chain([&mut self.options]) {
             options.on_lost_jobs = word;
-            // Without `listen_address`, each health check with another level would time out.
-            if !has_server && matches!(options.level, Level::Ready | Level::Polling | Level::Working) {
-                options.level = Level::Auto;
+            // Without `listen_address`, each health check with another level fails.
+            if !has_server {
+                options.level = Level::Process;
             }
         }
     }

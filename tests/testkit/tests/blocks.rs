@@ -134,6 +134,7 @@ const BLOCKS: &[(&str, &[(&str, Check)])] = &[
             ("locals {", Test(DOCUMENT_BLOCKS)),
         ],
     ),
+    ("docs/guides/health-hangs.md", &[("… waiting for a healthy runner", Output)]),
     (
         "docs/guides/host-keys.md",
         &[

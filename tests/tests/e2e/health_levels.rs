@@ -1,6 +1,8 @@
 //! The health levels on a host with grit-wrapper, and the stored evidence. Failures are in
 //! `health_failures.rs`.
 
+use std::time::{Duration, Instant};
+
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::HostSpec},
     poll,
@@ -62,10 +64,25 @@ fn evidence_has_level_version_jobs_and_pid() {
     assert!(evidence["wrapper"].as_str().unwrap().starts_with("grit-wrapper "), "{evidence}");
 }
 
+/// The default of `level` is `polling`, for every runner manager.
 #[test]
-fn runner_without_http_server_has_level_process() {
+fn runner_without_http_server_needs_level_process() {
     let health_check = HealthCheck::over(|_, spec| spec.listen = false);
-    health_check.apply(&json!({})).succeeded();
+    let start = Instant::now();
+    let failed = health_check.apply(&json!({})).failed();
+    assert!(start.elapsed() < Duration::from_secs(30), "not after the timeout: {:?}", start.elapsed());
+    let errors = failed.errors();
+    for part in ["listen_address = \"127.0.0.1:9252\"", "`level = \"process\"`", "Code: invalid_config"] {
+        assert!(errors.len() == 1 && errors[0].1.contains(part), "{part}: {errors:?}");
+    }
+    health_check.apply(&json!({ "level": "process" })).succeeded();
+    // It stays visible: in the state, and at each plan.
+    let state = health_check.workspace.state().unwrap();
+    assert_eq!(state.at("grit_runner_health.all")[0].attributes["status"], "healthy (process only)");
+    let planned = health_check.workspace.plan().unwrap().succeeded();
+    assert_eq!(planned.planned(), Vec::<String>::new());
+    let titles: Vec<_> = planned.warnings().iter().map(|(title, _)| *title).collect();
+    assert_eq!(titles, ["Health check does not prove that runners take jobs"]);
     let evidence = health_check.evidence();
     assert_eq!((&evidence["level"], &evidence["jobs"]), (&json!("process"), &Json::Null), "{evidence}");
 }

@@ -167,7 +167,8 @@ fn upstream_health_is_limited_to_process() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let wrapper = Upstream::new(Duration::from_secs(2), Duration::ZERO).serve();
-    let health_check = json!({ "runner_managers": { "m1": manager(&instance, wrapper) } });
+    let health_check =
+        json!({ "runner_managers": { "m1": manager(&instance, wrapper) }, "level": "process" });
     let workspace = workspace(&lab, "grit_runner_health", &health_check);
     workspace.apply().unwrap().succeeded();
     let state = workspace.state().unwrap();
@@ -184,13 +185,13 @@ fn upstream_health_is_limited_to_process() {
     );
 
     let mut strict = health_check;
-    strict["level"] = json!("polling");
+    strict["level"] = Json::Null;
     write(&workspace, &lab, "grit_runner_health", &strict);
     let failed = workspace.apply().unwrap().failed();
     let errors = failed.errors();
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Wrapper does not support this check", "{errors:?}");
-    assert!(errors[0].1.ends_with("Code: wrapper_error"), "{errors:?}");
+    assert_eq!(errors[0].0, "Health cannot be proved", "{errors:?}");
+    assert!(errors[0].1.ends_with("Code: invalid_config"), "{errors:?}");
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn works_with_grpc_c_core_server() {
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let runner_manager = manager(&instance, wrapper);
-    let health_check = json!({ "runner_managers": { "m1": runner_manager } });
+    let health_check = json!({ "runner_managers": { "m1": runner_manager }, "level": "process" });
     workspace(&lab, "grit_runner_health", &health_check).apply().unwrap().succeeded();
     let drain = json!({
         "instance_id": instance.id,

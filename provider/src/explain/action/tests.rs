@@ -8,7 +8,11 @@ use crate::{
         failure::failure,
         samples::{all, failed, gone},
     },
-    fleet::{Reason, drain::NotDrained, health::Missing},
+    fleet::{
+        Reason,
+        drain::NotDrained,
+        health::{Missing, ProofLimit, Wanted},
+    },
 };
 
 fn refused(method: &'static str, message: &str) -> ClientError {
@@ -28,7 +32,7 @@ fn failed_drain_action_errors_match_snapshot() {
     let timed_out = |forceful| {
         failed(HOUR, Requested::Accepted, last(), Reason::Problem(NotDrained::TimedOut { forceful }))
     };
-    let interrupted = |requested, last| failed(HOUR, requested, last, Reason::Interrupted);
+    let interrupted = |requested, last| failed(HOUR, requested, last, Reason::Interrupted(None));
     let not_drained = |manager, cause: &Failure<NotDrained>| failure(&DrainWords::of_action(manager), cause);
     let unreached =
         |requested| failed(HOUR, requested, None, Reason::Unreached { attempts: 12, error: gone() });
@@ -50,17 +54,28 @@ fn failed_start_errors_match_snapshot() {
         last.report.failure_reason = "exit status 1".to_owned();
         problem(Some(last), NotHealthy::Stopped { start })
     };
-    let level = Missing::Level { wanted: Level::Polling, reasons: vec!["no request yet".to_owned()] };
-    let interrupted = |requested| failed(HOUR, requested, seen(RunnerStatus::Stopped), Reason::Interrupted);
+    let level = Missing::Level {
+        wanted: Level::Polling,
+        found: Level::Ready,
+        reasons: vec!["no request yet".to_owned()],
+    };
+    let interrupted =
+        |requested| failed(HOUR, requested, seen(RunnerStatus::Stopped), Reason::Interrupted(None));
     let not_started = |cause| failure(&StartWords("m1"), &cause);
     insta::assert_snapshot!(all(vec![
         not_started(failed(HOUR, Requested::No, None, Reason::Unreached { attempts: 7, error: gone() })),
-        not_started(problem(seen(RunnerStatus::Running), NotHealthy::TimedOut(level))),
-        not_started(problem(seen(RunnerStatus::InShutdown), NotHealthy::TimedOut(Missing::Running))),
-        not_started(problem(None, NotHealthy::TimedOut(Missing::Running))),
+        not_started(problem(seen(RunnerStatus::Running), NotHealthy::Missing(level))),
+        not_started(problem(seen(RunnerStatus::InShutdown), NotHealthy::Missing(Missing::Running))),
+        not_started(problem(None, NotHealthy::Missing(Missing::Running))),
         not_started(stopped(Some(Start::Requested))),
         not_started(stopped(Some(Start::NotSupported))),
-        not_started(problem(None, NotHealthy::NotVerifiable { wanted: "level" })),
+        not_started(problem(
+            None,
+            NotHealthy::Missing(Missing::Proof {
+                wanted: Wanted::Level(Level::Polling),
+                limit: ProofLimit::Upstream
+            })
+        )),
         not_started(interrupted(Requested::Accepted)),
         not_started(interrupted(Requested::No)),
     ]));
@@ -76,8 +91,8 @@ fn failed_cancel_errors_match_snapshot() {
         not_cancelled(Requested::No, Reason::Unreached { attempts: 1, error: late }),
         not_cancelled(Requested::No, Reason::Unreached { attempts: 12, error: gone() }),
         problem(NotCancelled::TimedOut),
-        not_cancelled(Requested::Perhaps, Reason::Interrupted),
-        not_cancelled(Requested::No, Reason::Interrupted),
+        not_cancelled(Requested::Perhaps, Reason::Interrupted(None)),
+        not_cancelled(Requested::No, Reason::Interrupted(None)),
         problem(NotCancelled::Exited),
         problem(NotCancelled::NotSupported),
     ]));

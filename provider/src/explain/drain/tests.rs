@@ -36,7 +36,7 @@ fn failed_drain_errors_match_snapshot() {
     };
     let unreached =
         |requested, error| failed(hours(1), requested, None, Reason::Unreached { attempts: 12, error });
-    let interrupted = |requested, last| failed(hours(2), requested, last, Reason::Interrupted);
+    let interrupted = |requested, last| failed(hours(2), requested, last, Reason::Interrupted(None));
     let replaced = Reason::Problem(NotDrained::Replaced { pid: "4711".to_owned() });
     let drain = words(Subject::Drain);
     let command = |instances: &[&str], is_alone| {
@@ -106,7 +106,7 @@ fn failed_shutdown_errors_match_snapshot() {
     let unreached = Reason::Unreached { attempts: 12, error: gone() };
     let unreached = failed(hours(1), Requested::No, None, unreached);
     let offer = Offer::Command { instances: vec!["i-1".to_owned()], is_alone: false };
-    let interrupted = failed(hours(2), Requested::Accepted, None, Reason::Interrupted);
+    let interrupted = failed(hours(2), Requested::Accepted, None, Reason::Interrupted(None));
     let bad = Snapshot {
         report: StatusReport { status: RunnerStatus::Stopped, failure_reason: "exit status 1".to_owned() },
         detail: None,

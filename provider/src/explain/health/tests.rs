@@ -7,7 +7,11 @@ use crate::explain::{
     failure::{failure, invalid_manager},
     samples::{all, failed, gone, mute},
 };
-use crate::manager::InvalidManager;
+use crate::{
+    client::{Level, RunnerStatus},
+    fleet::health::{Missing, ProofLimit, Wanted},
+    manager::InvalidManager,
+};
 
 fn seen(status: RunnerStatus) -> Option<Snapshot> {
     Some(status.into())
@@ -28,10 +32,18 @@ fn failed_health_wait_errors_match_snapshot() {
         failure(&HealthWords { manager, others, id }, cause)
     };
     let problem = |waited, last, problem| failed(waited, Requested::No, last, Reason::Problem(problem));
-    let timed_out = |last, missing| problem(minutes(10), last, NotHealthy::TimedOut(missing));
+    let timed_out = |last, missing| problem(minutes(10), last, NotHealthy::Missing(missing));
     let unreached = |error| failed(minutes(2), Requested::No, None, Reason::Unreached { attempts: 7, error });
     let running = || seen(RunnerStatus::Running);
-    let reasons = vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
+    let reasons = || vec!["runner \"a\" (abc): GitLab rejects its token".to_owned()];
+    let level = || Missing::Level { wanted: Level::Polling, found: Level::Ready, reasons: reasons() };
+    let upstream = |wanted| Missing::Proof { wanted, limit: ProofLimit::Upstream };
+    let no_server = |wanted| {
+        let reasons =
+            vec!["the runner has no HTTP server: set listen_address in its configuration".to_owned()];
+        Missing::Proof { wanted, limit: ProofLimit::Level { max: Level::Process, reasons } }
+    };
+    let required_version = || Wanted::Version("19.3.0".to_owned());
     let version =
         |found: Option<&str>| Missing::Version { wanted: "19.3.0".into(), found: found.map(str::to_owned) };
     let stopped = |reason: &str, start| {
@@ -43,19 +55,16 @@ fn failed_health_wait_errors_match_snapshot() {
         |start| problem(minutes(1), Some(drained(RunnerStatus::Stopped)), NotHealthy::Stopped { start });
     let mut failing = Snapshot::from(RunnerStatus::Unknown(0));
     failing.report.failure_reason = "waiting\nThe last lines of the runner's log:\n  FATAL: no".to_owned();
-    let interrupted =
-        |requested| failed(minutes(3), requested, seen(RunnerStatus::Stopped), Reason::Interrupted);
+    let interrupted = |requested, status, missing, lost: Option<ClientError>| {
+        let reason = Reason::Interrupted(Some(NotHealthy::Missing(missing)));
+        Failure { lost: lost.map(Box::new), ..failed(minutes(3), requested, seen(status), reason) }
+    };
     let others = &other_managers(&["m1"], 2, false);
     insta::assert_snapshot!(all(vec![
         not_healthy("m2", &timed_out(seen(RunnerStatus::Unknown(0)), Missing::Running), others, "i-2"),
         not_healthy("m2", &timed_out(seen(RunnerStatus::InShutdown), Missing::Running), "", "i-2"),
         not_healthy("m2", &timed_out(running(), Missing::Time), "", "i-2"),
-        not_healthy(
-            "m2",
-            &timed_out(running(), Missing::Level { wanted: Level::Polling, reasons }),
-            "",
-            "i-2"
-        ),
+        not_healthy("m2", &timed_out(running(), level()), "", "i-2"),
         not_healthy("m2", &timed_out(running(), version(Some("19.2.0"))), "", "i-2"),
         not_healthy("m2", &timed_out(running(), version(None)), "", "i-2"),
         not_healthy("m2", &timed_out(None, Missing::Running), "", "i-2"),
@@ -74,14 +83,30 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &stopped_by_drain(None), "", "i-2"),
         not_healthy("m2", &timed_out(Some(drained(RunnerStatus::Stopped)), Missing::Running), "", "i-2"),
         not_healthy("m2", &timed_out(Some(drained(RunnerStatus::InShutdown)), Missing::Running), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), Missing::Token { reasons: reasons() }), others, "i-2"),
+        not_healthy("m2", &timed_out(running(), upstream(Wanted::Level(Level::Polling))), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), upstream(required_version())), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), no_server(Wanted::Level(Level::Polling))), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), no_server(required_version())), "", "i-2"),
         not_healthy(
             "m2",
-            &problem(minutes(1), None, NotHealthy::NotVerifiable { wanted: "level" }),
+            &interrupted(Requested::No, RunnerStatus::Stopped, Missing::Running, None),
             "",
             "i-2"
         ),
-        not_healthy("m2", &interrupted(Requested::No), "", "i-2"),
-        not_healthy("m2", &interrupted(Requested::Accepted), "", "i-2"),
+        not_healthy(
+            "m2",
+            &interrupted(Requested::Accepted, RunnerStatus::Stopped, Missing::Running, None),
+            "",
+            "i-2"
+        ),
+        not_healthy("m2", &interrupted(Requested::No, RunnerStatus::Running, level(), None), "", "i-2"),
+        not_healthy(
+            "m2",
+            &interrupted(Requested::No, RunnerStatus::Running, level(), Some(gone())),
+            "",
+            "i-2"
+        ),
     ]));
 }
 
@@ -93,6 +118,7 @@ fn health_warnings_match_snapshot() {
         not_refreshed(&causes.into()),
         missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
         without_guard(&["m1", "m2"]),
+        low_level(Level::Process),
         invalid_manager(
             "m1",
             &InvalidManager { attribute: "address", problem: grit_ssh::AddressError::Missing }

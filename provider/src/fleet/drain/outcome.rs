@@ -92,7 +92,7 @@ impl Failure<NotDrained> {
             Reason::Unreached { error, .. } | Reason::Problem(NotDrained::NetworkUnproved { error, .. }) => {
                 error
             }
-            Reason::Invalid(_) | Reason::Interrupted | Reason::Problem(_) => return false,
+            Reason::Invalid(_) | Reason::Interrupted(_) | Reason::Problem(_) => return false,
         };
         self.requested == Requested::No && error.confirmation() == Confirmation::Offered
     }

@@ -146,7 +146,7 @@ async fn stopped_apply_reports_request_and_leaves_drain_running() {
         stop.cancel();
     });
     let error = outcome.unwrap_err();
-    assert!(matches!(error.reason, Reason::Interrupted), "{error:?}");
+    assert!(matches!(error.reason, Reason::Interrupted(_)), "{error:?}");
     assert_eq!(error.requested, Requested::Accepted);
     assert_eq!(wrapper.requests(), (1, 0));
 }

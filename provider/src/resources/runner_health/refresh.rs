@@ -12,7 +12,7 @@ use grit_plugin::{
 use grit_ssh::{HANDSHAKES, Reachability};
 use tokio::time::Instant;
 
-use super::state::{HEALTHY, HealthState, UNHEALTHY};
+use super::state::{HealthState, UNHEALTHY};
 use crate::{
     client::{ClientError, Snapshot},
     config::{manager, provider_block::Configuration},
@@ -81,15 +81,9 @@ impl Found {
 
 fn of_snapshot(snapshot: Snapshot, policy: &HealthPolicy) -> Found {
     match fleet::health::missing(&snapshot, policy) {
-        Ok(None) => Found::Healthy(Box::new(snapshot)),
-        Ok(Some(missing)) => {
+        None => Found::Healthy(Box::new(snapshot)),
+        Some(missing) => {
             let problem = health::problem(&snapshot, &missing);
-            Found::Unhealthy(Box::new(snapshot), problem)
-        }
-        Err(wanted) => {
-            let problem = format!(
-                "the host now runs upstream's `gitlab-runner wrapper`, which does not support `{wanted}`"
-            );
             Found::Unhealthy(Box::new(snapshot), problem)
         }
     }
@@ -142,7 +136,7 @@ impl RefreshResult {
         }
         // A runner manager that could not be checked does not change the status.
         if unhealthy || all_checked {
-            state.status = Value::Value(if unhealthy { UNHEALTHY } else { HEALTHY }.to_owned());
+            state.status = if unhealthy { Value::Value(UNHEALTHY.to_owned()) } else { state.healthy() };
         }
         if !not_checked.is_empty() {
             call().warn(health::not_refreshed(&not_checked).at(AttributePath::new("runner_managers")));

@@ -241,7 +241,7 @@ impl Left {
             Self::NotDrained(failure) => match &failure.reason {
                 Reason::Invalid(invalid) => invalid.to_string(),
                 Reason::Unreached { error, .. } => error.to_string(),
-                Reason::Interrupted => "Terraform was stopped".to_owned(),
+                Reason::Interrupted(_) => "Terraform was stopped".to_owned(),
                 Reason::Problem(NotDrained::NetworkUnproved { error, .. }) => error.to_string(),
                 Reason::Problem(NotDrained::TooFewPeers(_)) => "too few peers are healthy".to_owned(),
                 Reason::Problem(NotDrained::Cancelled(_)) => "the drain was cancelled on the host".to_owned(),

@@ -39,7 +39,7 @@ const START_IF_STOPPED: bool = false;
 pub(super) const START_DRAINS: bool = false;
 pub(super) const ALLOW_SHARED_WORKER_GROUP: bool = false;
 
-pub(super) const HEALTHY: &str = "healthy";
+const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
 
 object! {
@@ -54,7 +54,8 @@ object! {
              manager without an entry.";
         pub(super) level: Value<String> = text => format!(
             "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes them. Every \
-             level except `auto` and `process` requires grit-wrapper on the host.",
+             level except `process` requires grit-wrapper on the host, and a `listen_address` in the configuration of the runner. A \
+             runner manager that cannot prove the level is an error at once.",
             RequiredLevel::<true>::choices()
         ), check_member::<RequiredLevel<true>>;
         #[serde(default)]
@@ -96,7 +97,7 @@ object! {
             "Timeouts.", check_object;
         pub(super) status: Value<String> = computed_text =>
             "`healthy`, or `unhealthy` if a refresh found a runner manager that is not healthy: the next apply then repeats the \
-             health check.";
+             health check. With a `level` below `polling`: `healthy (process only)` or `healthy (ready only)`.";
         pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
             "Verified health of each runner manager, by key. Unknown values are null, never zero.";
         #[serde(default)]
@@ -128,7 +129,7 @@ impl HealthState {
             timeout,
             stable_for: duration_or(&self.stable_for, STABLE_FOR),
             min_jobs: whole(&self.min_jobs).unwrap_or(MIN_JOBS),
-            level: member::<RequiredLevel<true>>(&self.level).0,
+            level: self.required_level(),
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
             start_if_stopped: self.start_if_stopped.unwrap_or(START_IF_STOPPED),
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
@@ -136,13 +137,30 @@ impl HealthState {
         }
     }
 
+    fn required_level(&self) -> Level {
+        member::<RequiredLevel<true>>(&self.level).0
+    }
+
+    /// The level, if it does not prove that the runners take jobs.
+    pub(super) fn low_level(&self) -> Option<Level> {
+        Some(self.required_level()).filter(|level| !self.level.is_unknown() && *level < Level::Polling)
+    }
+
+    /// The status after a successful check. A low level stays visible.
+    pub(super) fn healthy(&self) -> Value<String> {
+        Value::Value(match self.low_level() {
+            Some(level) => format!("{HEALTHY} ({level} only)"),
+            None => HEALTHY.to_owned(),
+        })
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        self.status.as_ref_option().is_some_and(|status| status.starts_with(HEALTHY))
+    }
+
     /// The highest level that the evidence records: a job that ends must not change the state of a check that waits for no jobs.
     pub(super) fn level_cap(&self) -> Level {
-        if member::<RequiredLevel<true>>(&self.level).0 == Some(Level::Working) {
-            Level::Working
-        } else {
-            Level::Polling
-        }
+        self.required_level().max(Level::Polling)
     }
 
     /// The autoscaling groups in the evidence, with the keys of their managers.
@@ -174,9 +192,8 @@ impl HealthState {
         if let (Value::Value(_), false) = (&self.min_jobs, self.level.is_unknown())
             && self.level_cap() < Level::Working
         {
-            let level = self.level.as_ref_option().map_or("auto", String::as_str);
             let path = path.clone().attribute("min_jobs");
-            problems.add(values::min_jobs_without_working(level).at(path));
+            problems.add(values::min_jobs_without_working(self.required_level().as_str()).at(path));
         }
         self.check_stable_for(problems);
     }

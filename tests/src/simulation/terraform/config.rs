@@ -138,11 +138,10 @@ impl Config {
     /// What its health check proves.
     pub(super) fn needs(&self) -> Needs {
         let level = match self.options.level {
-            Level::Auto => None,
-            Level::Process => Some(v1::Level::Process),
-            Level::Ready => Some(v1::Level::Ready),
-            Level::Polling => Some(v1::Level::Polling),
-            Level::Working => Some(v1::Level::Working),
+            Level::Process => v1::Level::Process,
+            Level::Ready => v1::Level::Ready,
+            Level::Polling => v1::Level::Polling,
+            Level::Working => v1::Level::Working,
         };
         let min_jobs = if self.options.level == Level::Working { self.options.min_jobs } else { 0 };
         let stable_for = Duration::from_secs(self.options.stable_for.as_secs());

@@ -32,7 +32,9 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
         "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
         "action": {
             "grit_drain": { "start": drain(false), "finish": drain(true) },
-            "grit_start": other,
+            "grit_start": { "m1": { "config": {
+                "runner_managers": managers, "level": "process", "timeouts": { "invoke": "60s" },
+            } } },
             "grit_cancel_drain": other,
         },
     });

@@ -87,7 +87,7 @@ async fn hung_call_does_not_delay_deadline_or_stop() {
         stop.cancel();
     });
     let error = outcome.unwrap_err();
-    assert!(matches!(error.reason, Reason::Interrupted), "{error:?}");
+    assert!(matches!(error.reason, Reason::Interrupted(_)), "{error:?}");
     assert_eq!(error.requested, Requested::Accepted);
     assert_eq!(start.elapsed().as_secs(), 200);
 }
