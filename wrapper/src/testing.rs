@@ -103,8 +103,8 @@ impl Probes {
         Some((evidence.child?, evidence.observation()))
     }
 
-    /// A probe, which reads this page of the runner's metrics. Without it, its HTTP server does not respond.
-    pub fn probe(&mut self, supervision: &Supervision, config: &RunnerConfig, page: Option<&str>) {
+    /// A probe, which reads this page of the runner's metrics and this list of its jobs. Without them, its HTTP server does not respond.
+    pub fn probe(&mut self, supervision: &Supervision, config: &RunnerConfig, pages: Option<(&str, &str)>) {
         let config = Ok(Arc::clone(&config.0));
         let has_server = config.as_ref().is_ok_and(|config| config.listen_address.is_some());
         let Some(child) = supervision.state.child() else {
@@ -114,8 +114,9 @@ impl Probes {
         };
         self.evidence.begin(child, config);
         self.evidence.has_server = has_server;
-        match page {
-            Some(page) => {
+        let asked = Moment::now();
+        match pages {
+            Some((page, _)) => {
                 let (metrics, now) = (self.page.read(page), Instant::now());
                 self.gap.probe(child, &runner::Read { metrics, began: now, ended: now });
                 self.evidence.metrics.clone_from(metrics);
@@ -123,7 +124,8 @@ impl Probes {
             }
             None => self.evidence.fault = has_server.then(|| "no response".to_owned()),
         }
-        self.evidence.jobs = self.evidence.metrics.jobs;
+        let jobs = pages.map(|(_, list)| runner::parse_jobs(list));
+        self.evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
         self.health = Health::of(supervision, child, &mut self.evidence);
     }
 

@@ -37,6 +37,7 @@ mod lab_host;
 mod lab_probe;
 mod layouts;
 mod lifecycle_hook;
+mod lost_results;
 mod malformed_wrapper;
 mod many_managers;
 mod metadata_service;

@@ -5,10 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    job_list::Job,
     polls::Polls,
     quit_problem::QuitProblem,
     runner_config::{ConfigError, RunnerConfig},
     runner_metrics::RunnerMetrics,
+    unreported::Unreported,
 };
 use crate::supervise::{ChildInfo, Moment, Observation, Phase, State, Supervision};
 
@@ -61,6 +63,9 @@ pub(crate) struct Evidence {
     pub(crate) interrupted: Option<u64>,
     /// The runner has begun to abort its jobs, and this wrapper has not sent SIGTERM.
     pub(crate) aborts_jobs: bool,
+    pub(crate) unreported: Unreported,
+    /// When the runner may have dropped the result of a job during the drain, at the earliest.
+    pub(crate) results_lost_from: Option<Moment>,
     /// The runner's limit for its cleanup after SIGTERM, from the last readable configuration.
     pub(crate) shutdown_timeout: Option<Duration>,
     /// The configuration of the runner's start, if this wrapper has read it before a reload.
@@ -98,7 +103,11 @@ impl Evidence {
 
     /// What the supervisor needs of it.
     pub(crate) fn observation(&self) -> Observation {
-        Observation { aborts_jobs: self.aborts_jobs, shutdown_timeout: self.shutdown_timeout }
+        Observation {
+            aborts_jobs: self.aborts_jobs,
+            results_lost_from: self.results_lost_from,
+            shutdown_timeout: self.shutdown_timeout,
+        }
     }
 
     /// Begins a probe of this child. Forgets what is known of another one, and what the last probe has read.
@@ -108,6 +117,18 @@ impl Evidence {
         }
         self.config = Some(config);
         (self.fault, self.ready, self.metrics) = Default::default();
+    }
+
+    /// The job list of the runner, which was requested at `asked`, after its metrics; `None` if it is unknown.
+    pub(crate) fn add_jobs(&mut self, jobs: Option<&[Job]>, asked: Moment, state: &State) {
+        self.jobs = jobs.map(<[Job]>::len).or(self.metrics.jobs);
+        self.oldest = jobs.and_then(oldest);
+        if let Some(jobs) = jobs {
+            let config = self.config.as_ref().and_then(|read| read.as_deref().ok());
+            self.unreported.add(jobs, asked, &self.metrics, config);
+        }
+        let is_stopping = matches!(state, State::Stopping { .. });
+        self.results_lost_from = self.unreported.lost_from().filter(|_| is_stopping);
     }
 
     /// Updates what is kept, after a probe in this state.
@@ -184,6 +205,12 @@ impl Evidence {
         }
         self.known_jobs = Some(jobs);
     }
+}
+
+fn oldest(jobs: &[Job]) -> Option<Oldest> {
+    let job = jobs.iter().max_by_key(|job| job.duration)?;
+    let started = Instant::now().checked_sub(job.duration)?;
+    Some(Oldest { started, stage: job.stage.clone() })
 }
 
 #[cfg(test)]

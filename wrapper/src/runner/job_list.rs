@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 /// One job of the runner. Its URL contains the name of a project, so it is only used for comparison.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Job {
-    url: String,
+    pub(super) url: String,
     pub state: String,
     pub stage: String,
     pub executor_stage: String,
@@ -17,6 +17,11 @@ impl Job {
     /// The number at the end of the URL, which does not reveal the project.
     pub fn id(&self) -> Option<u64> {
         self.url.rsplit('/').next()?.parse().ok()
+    }
+
+    /// Whether the runner no longer runs it: it reports the end to GitLab, and lists the job until then.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), "success" | "failed")
     }
 
     /// Whether the job has this URL, as in `CI_JOB_URL`.

@@ -27,6 +27,7 @@ mod runner_config;
 mod runner_metrics;
 mod runner_source;
 mod settings;
+mod unreported;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -34,6 +35,7 @@ use crate::supervise::State;
 
 pub(crate) use self::{
     evidence::Evidence,
+    job_list::parse as parse_jobs,
     level::level_now,
     quit_problem::waits_for,
     request_gap::{AfterSignal, Gap, Read},
@@ -43,7 +45,7 @@ pub(crate) use self::{
 pub use grit_proto::wrapper_v1::Level;
 
 #[cfg(test)]
-pub(crate) use self::{evidence::Oldest, job_list::parse as parse_jobs};
+pub(crate) use self::evidence::Oldest;
 pub use self::{
     job_list::Job,
     prober::Prober,

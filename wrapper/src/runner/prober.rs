@@ -13,7 +13,7 @@ use tracing::{debug, info};
 use super::{
     Health, Level,
     config_reader::Reader,
-    evidence::{Evidence, Oldest},
+    evidence::Evidence,
     http_client::{GetError, Http, Server},
     job_list::{self, Job},
     quit_problem::quit_problem,
@@ -22,7 +22,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    supervise::{ChildInfo, Handle, State, Supervision, log_key as key, process},
+    supervise::{ChildInfo, Handle, Moment, State, Supervision, log_key as key, process},
     text::names,
 };
 
@@ -160,7 +160,7 @@ impl Prober {
             return Health { evidence: evidence.clone(), ..Health::default() };
         };
         let endpoint = self.reader.endpoint(config.as_deref().ok());
-        let begin = Instant::now();
+        let (begin, asked) = (Instant::now(), Moment::now());
         evidence.begin(child, config);
         evidence.suspended = process::is_suspended(child.pid());
         evidence.has_server = endpoint.is_some();
@@ -173,8 +173,7 @@ impl Prober {
                 Err(fault) => evidence.fault = Some(fault),
             }
         }
-        evidence.jobs = jobs.as_ref().map(Vec::len).or(evidence.metrics.jobs);
-        evidence.oldest = jobs.as_deref().and_then(oldest);
+        evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
         evidence.launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
         evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
         let health = Health::of(supervision, child, evidence);
@@ -233,12 +232,6 @@ fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
 
 /// The first lines of the metrics are kept up to this number of bytes: for an error, they say what is wrong.
 const BEGINNING: usize = 1000;
-
-fn oldest(jobs: &[Job]) -> Option<Oldest> {
-    let job = jobs.iter().max_by_key(|job| job.duration)?;
-    let started = Instant::now().checked_sub(job.duration)?;
-    Some(Oldest { started, stage: job.stage.clone() })
-}
 
 /// Waits for the next probe; without a child it never returns. `is_at_max`: the runner has reached its maximum level, or polls.
 async fn pause(now: &Supervision, is_at_max: bool, interval: Duration) {

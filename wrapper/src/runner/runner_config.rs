@@ -63,6 +63,8 @@ pub struct Section {
     pub unhealthy_requests_limit: u64,
     /// ...for this time.
     pub unhealthy_interval: Duration,
+    /// The number of attempts to report the end of a job (`job_status_final_update_retry_limit`).
+    pub report_attempts: u32,
     /// Job requests go through the job router (`FF_USE_JOB_ROUTER`).
     pub uses_job_router: bool,
     /// A canary job runs at the start of the runner (`experimental.boot_verify`).
@@ -79,6 +81,7 @@ impl Default for Section {
             id: None,
             unhealthy_requests_limit: Self::UNHEALTHY_REQUESTS_LIMIT,
             unhealthy_interval: Self::UNHEALTHY_INTERVAL,
+            report_attempts: Self::REPORT_ATTEMPTS,
             uses_job_router: false,
             boot_verify: false,
             worker_group: None,
@@ -90,6 +93,7 @@ impl Section {
     /// GitLab Runner's defaults.
     pub const UNHEALTHY_REQUESTS_LIMIT: u64 = 3;
     pub const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
+    pub const REPORT_ATTEMPTS: u32 = 10;
 }
 
 /// Why a configuration cannot be used.
@@ -150,6 +154,7 @@ pub(crate) fn parse(text: &str) -> Result<RunnerConfig, String> {
         id: Option<i64>,
         unhealthy_requests_limit: Option<i64>,
         unhealthy_interval: Option<GoDuration>,
+        job_status_final_update_retry_limit: Option<i64>,
         #[serde(default)]
         feature_flags: HashMap<String, bool>,
         #[serde(default)]
@@ -204,6 +209,11 @@ pub(crate) fn parse(text: &str) -> Result<RunnerConfig, String> {
             .unhealthy_interval
             .and_then(GoDuration::value)
             .unwrap_or(Section::UNHEALTHY_INTERVAL),
+        report_attempts: runner
+            .job_status_final_update_retry_limit
+            .and_then(|limit| u32::try_from(limit).ok())
+            .filter(|limit| *limit > 0)
+            .unwrap_or(Section::REPORT_ATTEMPTS),
         uses_job_router: runner.feature_flags.get("FF_USE_JOB_ROUTER").copied().unwrap_or_default(),
         boot_verify: runner.experimental.boot_verify.is_some_and(|boot_verify| boot_verify.enabled),
         worker_group: runner.autoscaler.as_ref().and_then(Autoscaler::group),
@@ -285,6 +295,11 @@ mod tests {
         assert_eq!(limits("unhealthy_requests_limit = 10\nunhealthy_interval = \"120s\""), (10, 120));
         assert_eq!(limits("unhealthy_requests_limit = 0\nunhealthy_interval = 5000000000"), (3, 5));
         assert_eq!(limits("unhealthy_requests_limit = -1\nunhealthy_interval = true"), (3, 3600));
+        let attempts = |limit: &str| {
+            let text = format!("[[runners]]\njob_status_final_update_retry_limit = {limit}");
+            parse(&text).unwrap().sections[0].report_attempts
+        };
+        assert_eq!((attempts("20"), attempts("0"), attempts("-1")), (20, 10, 10));
         assert_eq!(parse("").unwrap(), RunnerConfig { concurrent: Some(1), ..RunnerConfig::default() });
         assert_eq!((config.concurrent, parse("concurrent = -1").unwrap().concurrent), (Some(4), None));
         let interval = |text: &str| parse(text).unwrap().check_interval.as_secs();

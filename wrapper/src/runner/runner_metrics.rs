@@ -21,6 +21,8 @@ pub(crate) struct RunnerMetrics {
     pub(crate) jobs_failed: u64,
     /// Jobs that failed because the runner was stopped forcefully, from 19.1 on.
     pub(super) jobs_interrupted: u64,
+    /// Responses by which GitLab has received the report of a job's end, and has requested the runner to repeat it.
+    pub(super) unfinished_reports: u64,
     /// How often the configuration was loaded. 1: it is the one of the start.
     pub(super) config_loads: u64,
     /// How often the runner has given a section its turn to request a job.
@@ -160,6 +162,12 @@ impl RunnerMetrics {
                     Some("-1") => requests.unanswered += sample.count(),
                     _ => requests.other += sample.count(),
                 }
+            }
+            "gitlab_runner_api_request_statuses_total"
+                if sample.label("endpoint").as_deref() == Some("update_job")
+                    && matches!(sample.label("status").as_deref(), Some("202" | "412")) =>
+            {
+                self.unfinished_reports += sample.count();
             }
             "gitlab_runner_limit" => {
                 let Some(section) = sample.label("runner") else { return };

@@ -95,6 +95,10 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
             Ok(id) => report(shared, id, request).await,
             Err(_) => http::empty(StatusCode::NOT_FOUND),
         },
+        // The parts of a log are not kept.
+        (&Method::PATCH, ["api", "v4", "jobs", _, "trace"]) => {
+            fault(&shared).unwrap_or_else(|| http::empty(StatusCode::ACCEPTED))
+        }
         (&Method::GET, ["api", "v4", "runners", id, what @ ("jobs" | "managers")]) => {
             match (id.parse(), *what) {
                 (Ok(runner), "jobs") => call(shared, Call::JobsOfRunner(runner), request).await,

@@ -215,15 +215,14 @@ impl Endpoints {
                 labels.extend([("state", "idle"), ("stage", "idle"), ("executor_stage", "idle")]);
                 text.sample(NAME, &labels, 0.0);
             }
-            let running = inner.jobs.iter().filter(|job| job.section.token == section.token).count();
-            if running > 0 {
+            let mut counts = BTreeMap::new();
+            for job in inner.jobs.iter().filter(|job| job.section.token == section.token) {
+                *counts.entry(job.stages()).or_insert(0_u32) += 1;
+            }
+            for (stages, count) in counts {
                 let mut labels = self.section(&section.token, &section.name).to_vec();
-                labels.extend([
-                    ("state", "running"),
-                    ("stage", "step_script"),
-                    ("executor_stage", "docker_run"),
-                ]);
-                text.sample(NAME, &labels, running as f64);
+                labels.extend(stages);
+                text.sample(NAME, &labels, count.into());
             }
         }
     }
@@ -289,13 +288,11 @@ fn jobs_list(inner: &Inner) -> String {
     let mut text = String::new();
     for job in &inner.jobs {
         let duration = Instant::now().duration_since(job.since);
-        let _ = writeln!(
-            text,
-            "url={}/group/project/-/jobs/{} state=running stage=step_script executor_stage=docker_run duration={}",
-            job.section.url,
-            job.id,
-            go_duration(duration),
-        );
+        let _ = write!(text, "url={}/group/project/-/jobs/{}", job.section.url, job.id);
+        for (name, value) in job.stages() {
+            let _ = write!(text, " {name}={value}");
+        }
+        let _ = writeln!(text, " duration={}", go_duration(duration));
     }
     text
 }

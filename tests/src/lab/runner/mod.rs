@@ -37,9 +37,10 @@
 //! reload.
 //!
 //! **Jobs.** Each job is reported as running before it starts. From 18.5 on this confirms it, if GitLab supports the two-phase commit. A job
-//! fails without a temporary file for its log. If the end of a job cannot be reported, the job occupies its worker for
-//! `job_status_final_update_retry_limit` attempts (10) with doubling delays, also during a graceful shutdown. Then the runner drops the job:
-//! GitLab never receives its result, no line of the log says so (since 18.6), and the exit code is 0. With `--job-process` each job has a separate process group, which a forceful
+//! fails without a temporary file for its log. After its end, a job is listed as `success` or `failed` until the last part of its log (`patch_trace`)
+//! and then its result (`update_job`) are reported. If that fails, the job occupies its worker for `job_status_final_update_retry_limit` attempts (10)
+//! with doubling delays, also during a graceful shutdown. Then the runner drops the job: GitLab never receives its result, no line of the log says so
+//! (since 18.6), and the exit code is 0. As upstream, a part of a log without a response is not counted in the metrics. With `--job-process` each job has a separate process group, which a forceful
 //! shutdown may leave behind: see `job.rs`.
 //!
 //! **Job router.** A section with `FF_USE_JOB_ROUTER` requests its jobs by another call, which the metrics count without section and result.
@@ -50,7 +51,7 @@
 //! health and jobs, with upstream's names and labels.
 //!
 //! Differences to GitLab Runner: fractions of seconds in the configuration, shorter delays between reports, and requests to the lab for the
-//! event log (see `link.rs`). It reports no parts of a job's log: versions before 18.5 do not report that a job runs, and GitLab first hears of
+//! event log (see `link.rs`). It reports a part of a job's log at the end of the job only: versions before 18.5 do not report that a job runs, and GitLab first hears of
 //! a job by its log. It does not repeat a job request that failed, and has no `strict_check_interval`, `FF_USE_ADAPTIVE_REQUEST_CONCURRENCY`
 //! or executors that limit the number of jobs.
 
@@ -198,6 +199,7 @@ async fn serve(options: &Options, link: &Link, state: &Arc<State>) -> (i32, Stri
         router: options.job_router,
         abort: work::Abort { takes: options.abort_takes, process: options.job_process },
         report_retry: options.report_retry,
+        update_interval: options.update_interval,
     };
     tokio::spawn(feed::feed(Arc::clone(state), link.clone(), behavior));
     let crash = async {

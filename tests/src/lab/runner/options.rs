@@ -54,6 +54,9 @@ pub struct Options {
     /// Delay between the first two attempts to report the end of a job. It doubles with each further attempt. GitLab Runner has one second.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "200ms")]
     pub report_retry: Duration,
+    /// Delay after each failed attempt, also after the last one. GitLab Runner has three seconds.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "600ms")]
+    pub update_interval: Duration,
     /// Runs each job as a separate process group, which gets SIGTERM when the job is aborted.
     #[arg(long, value_enum)]
     pub job_process: Option<JobProcess>,

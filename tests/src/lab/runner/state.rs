@@ -13,7 +13,7 @@ use super::{
     config::{Config, Section},
     options::Version,
 };
-use crate::lab::queue::JobId;
+use crate::lab::queue::{JobId, serve::ReportedState};
 
 /// As `/debug/process/state` spells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,20 @@ pub(super) struct RunningJob {
     pub(super) id: JobId,
     pub(super) section: Section,
     pub(super) since: Instant,
+    /// How it has ended. It is listed until GitLab has its result.
+    pub(super) end: Option<ReportedState>,
+}
+
+impl RunningJob {
+    /// Its state, stage and executor stage, as upstream names them.
+    pub(super) fn stages(&self) -> [(&'static str, &'static str); 3] {
+        let (state, stage, executor_stage) = match self.end {
+            None | Some(ReportedState::Running) => ("running", "step_script", "docker_run"),
+            Some(ReportedState::Success) => ("success", "cleanup_file_variables", "cleanup"),
+            Some(ReportedState::Failed) => ("failed", "cleanup_file_variables", "cleanup"),
+        };
+        [("state", state), ("stage", stage), ("executor_stage", executor_stage)]
+    }
 }
 
 /// What a section occupies now, and what it could not get.

@@ -40,6 +40,8 @@ pub(super) struct Behavior {
     pub(super) abort: Abort,
     /// Delay between the first two attempts to report the end of a job.
     pub(super) report_retry: Duration,
+    /// Delay after each failed attempt.
+    pub(super) update_interval: Duration,
 }
 
 impl Behavior {
@@ -78,6 +80,7 @@ impl Worker {
                 id: offer.id,
                 section: self.section.clone(),
                 since: Instant::now(),
+                end: None,
             });
         }
         // GitLab Runner buffers the log of each job in a temporary file (`helpers/trace/buffer.go`), and fails the job without it. This one has
@@ -111,6 +114,9 @@ impl Worker {
                 (ReportedState::Failed, Some(("aborted: forceful shutdown of the runner", reason)))
             }
         };
+        if let Some(job) = self.state.lock().jobs.iter_mut().find(|job| job.id == offer.id) {
+            job.end = Some(end);
+        }
         if let Some((_, reason)) = failure {
             let mut inner = self.state.lock();
             *inner.jobs_failed.entry((self.section.token.clone(), reason)).or_default() += 1;
@@ -136,14 +142,46 @@ impl Worker {
     /// Reports the end of a job until it is acknowledged, or until the last attempt has failed.
     async fn report_end(&self, offer: &JobOffer, end: ReportedState, reason: Option<&str>) {
         let attempts = self.behavior.report_attempts(&self.section);
+        let mut is_log_sent = false;
         for attempt in 1..=attempts {
-            match self.report(offer, end, reason).await {
-                Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => return,
-                Ok(status) => say(&format!("Updating job {}... failed: {status}", offer.id)),
-                Err(error) => say(&format!("Updating job {}... client error: {error:#}", offer.id)),
+            is_log_sent = is_log_sent || self.send_log(offer).await;
+            if is_log_sent {
+                match self.report(offer, end, reason).await {
+                    Ok(StatusCode::OK | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => return,
+                    Ok(status) => say(&format!("Updating job {}... failed: {status}", offer.id)),
+                    Err(error) => say(&format!("Updating job {}... client error: {error:#}", offer.id)),
+                }
             }
+            tokio::time::sleep(self.behavior.update_interval).await;
             if attempt < attempts {
                 tokio::time::sleep(self.behavior.report_delay(attempt)).await;
+            }
+        }
+    }
+
+    /// Sends the last part of the log. As upstream, nothing is counted without a response.
+    async fn send_log(&self, offer: &JobOffer) -> bool {
+        let url = format!("{}/api/v4/jobs/{}/trace", self.section.url, offer.id);
+        match http::send("PATCH", &url, None::<&()>).await {
+            Ok(reply) => {
+                self.state.count_answer(
+                    &self.section.token,
+                    "patch_trace",
+                    reply.status.as_u16().into(),
+                    "patch",
+                );
+                if reply.status != StatusCode::ACCEPTED {
+                    say(&format!(
+                        "WARNING: Appending trace to coordinator... failed  code={} job={}",
+                        reply.status.as_u16(),
+                        offer.id
+                    ));
+                }
+                reply.status == StatusCode::ACCEPTED
+            }
+            Err(error) => {
+                say(&format!("ERROR: Appending trace to coordinator... error {error:#} job={}", offer.id));
+                false
             }
         }
     }
@@ -160,8 +198,9 @@ impl Worker {
             failure_reason: reason.map(str::to_owned),
         };
         let url = format!("{}/api/v4/jobs/{}", self.section.url, offer.id);
-        let reply = http::send("PUT", &url, Some(&report)).await?;
-        self.state.count_answer(&self.section.token, "update_job", reply.status.as_u16().into(), "put");
-        Ok(reply.status)
+        let status = http::send("PUT", &url, Some(&report)).await.map(|reply| reply.status);
+        let counted = status.as_ref().map_or(-1, |status| status.as_u16().into());
+        self.state.count_answer(&self.section.token, "update_job", counted, "put");
+        status
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FORCEFUL, Fate, Reply};
+use super::{FORCEFUL, Fate, Gitlab, Reply};
 use crate::simulation::{runner::Kind, world::Inner};
 
 impl Inner {
@@ -120,8 +120,21 @@ impl Inner {
     }
 }
 
+impl Gitlab {
+    /// The runner of a job has given up reporting its end, and the rest of its log.
+    pub(in crate::simulation) fn result_dropped(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.fate = Fate::Lost(DROPPED);
+            job.log = job.log.filter(|from| *from <= Instant::now());
+        }
+    }
+}
+
 /// With a turn of a section so often, SIGQUIT cannot be sent between two.
 const SHORT_TURNS: Duration = Duration::from_millis(400);
+
+/// It has run, and GitLab shows it as running.
+const DROPPED: &str = "its runner has dropped its result";
 
 /// The wrapper has seen the request, and has not waited for its end.
 pub(in crate::simulation) const PREVENTABLE: &str = "its request was seen, or could be seen";

@@ -194,12 +194,13 @@ impl Inner {
             return;
         }
         let before = eyes.probes.level();
-        let page = host.runner.as_ref().and_then(|runner| runner.page());
-        if page.as_ref().is_some_and(|page| page.contains(GAUGE)) {
+        let pages = host.runner.as_ref().and_then(|runner| Some((runner.page()?, runner.list())));
+        if pages.as_ref().is_some_and(|(page, _)| page.contains(GAUGE)) {
             eyes.measured = wrapper.supervision.state.child();
             eyes.last_probe = Some(Instant::now());
         }
-        eyes.probes.probe(&wrapper.supervision, &host.setup.config, page.as_deref());
+        let pages = pages.as_ref().map(|(page, list)| (page.as_str(), list.as_str()));
+        eyes.probes.probe(&wrapper.supervision, &host.setup.config, pages);
         let level = eyes.probes.level();
         if let Some(next) = eyes.pause(&wrapper.supervision) {
             self.later(instance, next, Happening::Probe { wrapper: number, probe });
@@ -249,7 +250,8 @@ impl Inner {
             matches!(state, State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed { .. }, .. });
         let aborts_jobs = runner.mode == Mode::Aborting && runner.setup.reports_state() && !is_own;
         let shutdown_timeout = Some(runner.setup.shutdown_timeout);
-        (child.pid() == runner.pid).then_some((child, Observation { aborts_jobs, shutdown_timeout }))
+        let shown = Observation { aborts_jobs, shutdown_timeout, ..Observation::default() };
+        (child.pid() == runner.pid).then_some((child, shown))
     }
 
     /// The moment of the values of a read of the runner's metrics.

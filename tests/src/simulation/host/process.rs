@@ -58,6 +58,10 @@ pub(super) struct Facts {
     /// A wrapper has seen that it handles SIGQUIT.
     pub(super) handler_is_known: bool,
     pub(super) has_aborted_jobs: bool,
+    /// Since when the present wrapper supervises it.
+    pub(super) watched_since: Instant,
+    /// When the runner has dropped the last result of a job.
+    pub(super) dropped: Option<Instant>,
     pub(super) exit: Exit,
 }
 
@@ -87,6 +91,8 @@ impl Facts {
             spared_until: None,
             handler_is_known: false,
             has_aborted_jobs: false,
+            watched_since: now,
+            dropped: None,
             exit: Exit::Code(0),
         }
     }
@@ -106,6 +112,7 @@ impl Facts {
         self.observed = saved.map_or_else(Observation::default, |_| self.observed_saved);
         self.observed_saved = self.observed;
         self.is_adopted = true;
+        self.watched_since = Instant::now();
     }
 
     /// A probe has shown this to the present wrapper. `is_saved`: the state file has it.
@@ -194,6 +201,8 @@ impl Inner {
             return;
         }
         for job in jobs {
+            // The end, and its report.
+            self.job_ends(instance, pid, job);
             self.job_ends(instance, pid, job);
         }
         self.cancel_requests(instance, pid, Some(DISTURBED));
@@ -245,6 +254,9 @@ impl Inner {
         }
         let Some(runner) = host.runner.take_if(|runner| runner.pid == pid) else { return };
         host.is_drained = true;
+        if let Some(facts) = host.facts.as_mut().filter(|facts| facts.pid == pid) {
+            facts.dropped = runner.dropped;
+        }
         let has_wrapper = host.wrapper.is_some();
         // Nothing reaps it before the wrapper, or after the wrapper has ended.
         host.zombie = has_wrapper.then_some((pid, exit));
@@ -307,13 +319,12 @@ impl Inner {
         if host.saved_promise.accepted || host.saved_promise.leaving {
             host.saved_promise.runner_ended();
         }
-        let has_leftovers = host.leftovers;
+        let (has_leftovers, lists_jobs) = (host.leftovers, host.setup.lists_jobs());
         let Some(wrapper) = host.wrapper.as_ref().filter(|wrapper| wrapper.number == number) else { return };
-        let outcome = match &wrapper.supervision.state {
-            State::Exited { stop: Some(stop), .. } => stop.outcome,
-            _ => None,
-        };
-        let Some(outcome) = outcome else { return };
+        let State::Exited { stop: Some(stop), .. } = &wrapper.supervision.state else { return };
+        let Some(outcome) = stop.outcome else { return };
+        // The first probe of a drain, or of a wrapper, comes some milliseconds after its begin.
+        let first_probe = stop.requested.at.max(facts.watched_since) + Duration::from_secs(1);
         self.trace.count(format!("outcome {}", outcome.name()));
         if outcome == StopOutcome::Clean && facts.has_aborted_jobs {
             if facts.observed.aborts_jobs {
@@ -322,6 +333,19 @@ impl Inner {
                 // `docs/wrapper/draining.md`, "Outcome of a drain".
                 self.trace.count("limit: clean after aborted jobs, which no probe has shown");
             }
+        }
+        match (outcome, facts.dropped) {
+            (StopOutcome::Clean, Some(dropped)) if lists_jobs && dropped > first_probe => {
+                self.violation(instance, "a drain that has lost a result is clean");
+            }
+            (StopOutcome::Clean, Some(_)) => {
+                // `docs/wrapper/draining.md`, "Outcome of a drain".
+                self.trace.count("limit: clean after a lost result, which no probe has shown");
+            }
+            (StopOutcome::ResultsLost, None) if !facts.is_adopted => {
+                self.violation(instance, "results_lost, and the runner has reported the end of each job");
+            }
+            _ => {}
         }
         if was_forced && has_leftovers {
             self.violation(instance, "a forceful stop is over, and processes of jobs are left");

@@ -18,6 +18,9 @@ const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Nothing is to be seen of the turns while all sections are disabled: they are rarer than those of the real one.
 const DISABLED: Duration = Duration::from_secs(60);
 
+/// After each failed report of the end of a job, also after the last one.
+const AFTER_FAILURE: Duration = Duration::from_secs(3);
+
 /// Between two steps of the runner without I/O.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -136,6 +139,7 @@ impl Inner {
                 state.reporting += 1;
                 runner.jobs.insert(job);
                 runner.section_of.insert(job, section);
+                runner.since.insert(job, Instant::now());
                 self.later(host, report, Happening::Reported { pid, section });
                 self.job_received(host, pid, job);
             }
@@ -183,19 +187,28 @@ impl Inner {
         }
     }
 
-    /// The runner reports the end of a job until GitLab confirms it.
+    /// A job has ended, or it is time to report its end, or to drop its result after the last attempt.
     pub(in crate::simulation) fn job_ends(&mut self, host: &str, pid: u32, job: u64) {
-        if self.runner(host, pid).is_none_or(|runner| !runner.jobs.contains(&job)) {
-            return;
+        let takes_reports = self.gitlab.takes_reports();
+        let first = self.random.millis(5, 300);
+        let Some(runner) = self.runner(host, pid).filter(|runner| runner.jobs.contains(&job)) else { return };
+        let attempts = runner.setup.report_attempts;
+        let Some(failed) = runner.reports.get(&job).copied() else {
+            runner.reports.insert(job, 0);
+            return self.later(host, first, Happening::JobEnds { pid, job });
+        };
+        if failed == attempts {
+            self.result_dropped(host, pid, job);
+        } else if takes_reports {
+            self.job_done(job);
+        } else {
+            runner.reports.insert(job, failed + 1);
+            let again = if failed + 1 < attempts { Duration::from_secs(1 << failed) } else { Duration::ZERO };
+            self.trace.count("end of a job is not reported");
+            return self.later(host, AFTER_FAILURE + again, Happening::JobEnds { pid, job });
         }
-        if !self.gitlab.takes_reports() {
-            self.trace.count("end of a job is reported again");
-            let again = self.random.millis(1_000, 8_000);
-            return self.later(host, again, Happening::JobEnds { pid, job });
-        }
-        self.job_done(job);
         let Some(runner) = self.runner(host, pid) else { return };
-        runner.jobs.remove(&job);
+        runner.forget(job);
         if let Some(section) = runner.section_of.remove(&job) {
             runner.sections[section].jobs_ended += 1;
         }
@@ -203,6 +216,16 @@ impl Inner {
             self.runner_exits(host, pid, Exit::Code(0));
         } else {
             self.worker_is_free(host, pid);
+        }
+    }
+
+    /// GitLab never receives the result of a job.
+    fn result_dropped(&mut self, host: &str, pid: u32, job: u64) {
+        self.trace.count("result of a job dropped");
+        self.log(host, format!("runner {pid} drops the result of job {job}"));
+        self.gitlab.result_dropped(job);
+        if let Some(runner) = self.runner(host, pid) {
+            runner.dropped = Some(Instant::now());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! - It installs its signal handlers some time after exec. SIGQUIT before that ends it with code 2, SIGTERM and SIGHUP end it by the signal.
 //! - It gives one section after the other its turn ([`feed`]).
 //! - SIGQUIT cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost: GitLab shows it as running.
+//! - It lists a job that has ended until GitLab has received its result, and drops the result after some failed attempts.
 //! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup. Each further SIGTERM or SIGQUIT
 //!   ends it at once.
 
@@ -49,6 +50,12 @@ pub(super) struct Runner {
     pub(super) hangs: bool,
     pub(super) setup: Setup,
     pub(super) sections: Vec<Section>,
+    /// The failed reports of each job that has ended.
+    reports: BTreeMap<u64, u32>,
+    /// When it has dropped the last result of a job.
+    pub(super) dropped: Option<Instant>,
+    /// When each job has begun.
+    since: BTreeMap<u64, Instant>,
     /// The section of each job.
     section_of: BTreeMap<u64, usize>,
     /// The section that had the last turn, and waits for a free worker.
@@ -119,6 +126,9 @@ impl Runner {
             hangs,
             sections: vec![section; setup.sections],
             setup,
+            reports: BTreeMap::new(),
+            dropped: None,
+            since: BTreeMap::new(),
             section_of: BTreeMap::new(),
             waiting: None,
             routed: 0,
@@ -158,6 +168,13 @@ impl Runner {
             let was_open = section.requests.iter().any(|open| open.opened <= second);
             is_after_first && section.closed < second && !was_open && section.reporting == 0
         })
+    }
+
+    /// A job is over, for the runner.
+    fn forget(&mut self, job: u64) {
+        self.jobs.remove(&job);
+        self.reports.remove(&job);
+        self.since.remove(&job);
     }
 
     pub(super) fn has_open_request(&self) -> bool {

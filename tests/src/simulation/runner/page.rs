@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use tokio::time::Instant;
 
 use super::{Kind, Mode, Runner, Section};
+use crate::simulation::gitlab::URL;
 
 impl Runner {
     /// The metrics of this moment; `None` while its HTTP server does not listen.
@@ -35,6 +36,17 @@ impl Runner {
             };
             let _written = writeln!(page, "gitlab_runner_process_state_info{{state=\"{state}\"}} 1");
         }
+    }
+
+    /// `/debug/jobs/list`.
+    pub(in crate::simulation) fn list(&self) -> String {
+        let mut list = String::new();
+        for job in &self.jobs {
+            let state = if self.reports.contains_key(job) { "success" } else { "running" };
+            let age = self.since.get(job).map_or(0, |since| since.elapsed().as_millis());
+            let _written = writeln!(list, "url={URL}/-/jobs/{job} state={state} duration={age}ms");
+        }
+        list
     }
 
     fn has_server(&self) -> bool {

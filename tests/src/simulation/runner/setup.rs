@@ -29,6 +29,8 @@ pub(in crate::simulation) struct Setup {
     pub(super) check_interval: Duration,
     /// Its limit for the cleanup after SIGTERM.
     pub(in crate::simulation) shutdown_timeout: Duration,
+    /// How often it reports the end of a job.
+    pub(super) report_attempts: u32,
     /// As the wrapper reads it.
     pub(in crate::simulation) config: RunnerConfig,
 }
@@ -37,6 +39,11 @@ impl Setup {
     /// Whether the runner reports its open requests.
     pub(in crate::simulation) fn is_measured(&self) -> bool {
         matches!(self.kind, Kind::Current | Kind::Routed)
+    }
+
+    /// Whether the runner lists its jobs.
+    pub(in crate::simulation) fn lists_jobs(&self) -> bool {
+        self.kind != Kind::NoServer
     }
 
     /// Whether the runner reports that it aborts its jobs.
@@ -51,7 +58,8 @@ impl Setup {
     ) -> Self {
         let concurrent = usize::try_from(random.below(4) + 1).unwrap_or(1);
         let shutdown_timeout = Duration::from_secs(*random.pick(&[30, 30, 120]));
-        let text = text(settings, concurrent, shutdown_timeout);
+        let report_attempts = *random.pick(&[10, 10, 10, 2, 3]);
+        let text = text(settings, concurrent, shutdown_timeout, report_attempts);
         Self {
             kind: settings.runner,
             concurrent,
@@ -59,13 +67,19 @@ impl Setup {
             request_concurrency: settings.request_concurrency,
             check_interval: settings.check_interval,
             shutdown_timeout,
+            report_attempts,
             config: RunnerConfig::parse(&text, system_id).expect("a valid configuration"),
         }
     }
 }
 
 /// The `config.toml`.
-fn text(settings: &GitlabSettings, concurrent: usize, shutdown_timeout: Duration) -> String {
+fn text(
+    settings: &GitlabSettings,
+    concurrent: usize,
+    shutdown_timeout: Duration,
+    report_attempts: u32,
+) -> String {
     let (seconds, limit) = (settings.check_interval.as_secs(), shutdown_timeout.as_secs());
     let mut text =
         format!("concurrent = {concurrent}\ncheck_interval = {seconds}\nshutdown_timeout = {limit}\n");
@@ -80,7 +94,7 @@ fn text(settings: &GitlabSettings, concurrent: usize, shutdown_timeout: Duration
         let _written = write!(
             text,
             "[[runners]]\nname = \"r{section}\"\nurl = \"{URL}\"\n{id}token = \"glrt-{section}\"\n\
-             request_concurrency = {}\n",
+             request_concurrency = {}\njob_status_final_update_retry_limit = {report_attempts}\n",
             settings.request_concurrency
         );
         if settings.runner == Kind::Routed {

@@ -21,18 +21,26 @@ fn job_end_is_dropped_after_last_report_attempt() {
     for (setting, version, wanted) in [("3", "19.2", 3), ("0", "19.2", 10), ("3", "17.8", 10)] {
         let lab = Lab::start().unwrap();
         let text = format!("{}{limit}{setting}\n", configuration(&lab, &["t"]));
-        let options = ["--report-retry", "1ms", "--emulate-version", version];
+        let options = ["--report-retry=1ms", "--update-interval=100ms", "--emulate-version", version];
         let mut runner = Runner::configured(&lab, "a", Some(&text), &options);
         let jobs = lab.queue().submit_held(1);
         jobs_running(&lab, 1);
         lab.queue().set_fault_mode(FaultMode::Unavailable);
         lab.queue().release(&jobs);
         let attempts = |metrics: &str| {
-            let endpoint = "gitlab_runner_api_request_statuses_total{endpoint=\"update_job\"";
+            let endpoint = "gitlab_runner_api_request_statuses_total{endpoint=\"patch_trace\"";
             let failed =
                 metrics.lines().find(|line| line.starts_with(endpoint) && line.contains("status=\"503\""))?;
             failed.rsplit(' ').next()?.parse::<u32>().ok()
         };
+        poll::until("the job waits for its report", LIMIT, || {
+            let (_, metrics) = runner.get("/metrics").ok_or("no answer".to_owned())?;
+            let (_, list) = runner.get("/debug/jobs/list").ok_or("no answer".to_owned())?;
+            let waits = "state=\"success\",stage=\"cleanup_file_variables\",executor_stage=\"cleanup\"} 1";
+            let is_listed =
+                list.contains(" state=success stage=cleanup_file_variables executor_stage=cleanup ");
+            if is_listed && metrics.contains(waits) { Ok(()) } else { Err(metrics + &list) }
+        });
         poll::until("all attempts have failed, and the runner continues", LIMIT, || {
             let (_, metrics) = runner.get("/metrics").ok_or("no answer".to_owned())?;
             let (_, list) = runner.get("/debug/jobs/list").ok_or("no answer".to_owned())?;

@@ -19,6 +19,8 @@ mod stopping;
 mod transition;
 
 #[cfg(test)]
+mod lost_results_tests;
+#[cfg(test)]
 mod random_event;
 #[cfg(test)]
 mod random_tests;

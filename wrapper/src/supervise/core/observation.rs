@@ -11,8 +11,19 @@ use super::moment::Moment;
 pub struct Observation {
     /// The child aborts its jobs although no forceful stop was requested: another process sent SIGTERM or SIGINT to it.
     pub aborts_jobs: bool,
+    /// From this moment on, a job that has ended and that the child still listed may have lost its result: the child may have given up reporting it to
+    /// GitLab. `None` without such a job, and without a stop.
+    #[serde(default)]
+    pub results_lost_from: Option<Moment>,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
+}
+
+impl Observation {
+    /// Whether the result of a job is lost that was listed until now.
+    pub fn has_lost_results(&self, now: Moment) -> bool {
+        self.results_lost_from.is_some_and(|from| now >= from)
+    }
 }
 
 /// What a read of the child's metrics has shown of its job requests.

@@ -136,7 +136,11 @@ fn abort_seen_before_a_drain_is_in_the_state_file() {
     let (now, policy) = (Moment::now(), Policy::default());
     let child = child(now);
     let running = Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
-    let observed = Observation { aborts_jobs: true, shutdown_timeout: Some(Duration::from_secs(600)) };
+    let observed = Observation {
+        aborts_jobs: true,
+        shutdown_timeout: Some(Duration::from_secs(600)),
+        ..Observation::default()
+    };
     let seen = running.with(Event::Observed(child, observed), now, &policy).next;
     let read: Supervision = serde_json::from_slice(&serde_json::to_vec(&seen).unwrap()).unwrap();
     for next in [read.clone(), read.clone().adopted(true, now, &policy)] {

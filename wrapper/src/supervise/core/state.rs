@@ -284,6 +284,12 @@ impl Supervision {
         stop.is_some_and(|stop| stop.aborts_jobs)
     }
 
+    /// Whether the child has given up reporting the end of a job during a graceful stop.
+    pub(in crate::supervise) fn has_lost_results(&self, now: Moment) -> bool {
+        let stop = self.state.stop().filter(|stop| stop.mode == Mode::Graceful);
+        stop.is_some_and(|stop| stop.lost_results || self.observed.has_lost_results(now))
+    }
+
     /// The PID of the child that has just failed, where its log may explain the failure.
     pub(super) fn failed_child(&self) -> Option<u32> {
         match &self.state {

@@ -29,6 +29,9 @@ pub struct Stop {
     pub finished_callbacks: Vec<Callback>,
     /// The child was seen to abort its jobs during the graceful stop.
     pub aborts_jobs: bool,
+    /// The child gave up reporting the end of at least one job to GitLab during the stop.
+    #[serde(default)]
+    pub lost_results: bool,
     /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown. If a previous wrapper may have sent it before, the
     /// higher number.
     pub open_requests: Option<u32>,
@@ -121,6 +124,7 @@ impl Stop {
             callbacks: Vec::new(),
             finished_callbacks: Vec::new(),
             aborts_jobs: false,
+            lost_results: false,
             open_requests: None,
             unconfirmed: false,
             outcome: None,
@@ -213,6 +217,7 @@ impl StopOutcome {
             (End::Exited { exit, .. }, _) if !exit.is_success() => Self::Failed,
             (End::Exited { .. }, Mode::Forceful) => Self::JobsAborted,
             (End::Exited { .. }, Mode::Graceful) if stop.aborts_jobs => Self::JobsAborted,
+            (End::Exited { .. }, Mode::Graceful) if stop.lost_results => Self::ResultsLost,
             (End::Exited { .. }, Mode::Graceful) if stop.open_requests > Some(0) => Self::OpenRequests,
             (End::Exited { .. }, Mode::Graceful) if stop.unconfirmed => Self::Unknown,
             (End::Exited { .. }, Mode::Graceful) => Self::Clean,
@@ -257,16 +262,20 @@ mod tests {
     }
 
     #[test]
-    fn observed_abort_is_not_clean() {
-        for (mode, exit, outcome) in [
-            (Mode::Graceful, Exit::Code(0), StopOutcome::JobsAborted),
-            (Mode::Forceful, Exit::Code(0), StopOutcome::JobsAborted),
-            (Mode::Graceful, Exit::Code(1), StopOutcome::Failed),
-            (Mode::Graceful, Exit::Unknown, StopOutcome::Unknown),
+    fn observed_abort_or_lost_result_is_not_clean() {
+        for (aborts_jobs, lost_results, outcome) in [
+            (true, false, StopOutcome::JobsAborted),
+            (false, true, StopOutcome::ResultsLost),
+            (true, true, StopOutcome::JobsAborted),
         ] {
-            let stop = Stop { aborts_jobs: true, open_requests: Some(1), ..Stop::new("d", mode) };
-            let end = End::Exited { pid: 1, exit, killed: false };
-            assert_eq!(StopOutcome::of(&stop, &end), outcome, "{mode:?} {exit:?}");
+            let of = |mode, exit| {
+                let stop = Stop { aborts_jobs, lost_results, open_requests: Some(1), ..Stop::new("d", mode) };
+                StopOutcome::of(&stop, &End::Exited { pid: 1, exit, killed: false })
+            };
+            assert_eq!(of(Mode::Graceful, Exit::Code(0)), outcome);
+            assert_eq!(of(Mode::Forceful, Exit::Code(0)), StopOutcome::JobsAborted);
+            assert_eq!(of(Mode::Graceful, Exit::Code(1)), StopOutcome::Failed);
+            assert_eq!(of(Mode::Graceful, Exit::Unknown), StopOutcome::Unknown);
         }
     }
 }

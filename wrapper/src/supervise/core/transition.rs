@@ -75,7 +75,7 @@ impl Supervision {
             Event::SignalSent(signal) => self.signal_sent(signal, cx),
             Event::SignalRefused(signal, error) => self.signal_refused(signal, error, cx),
             Event::Tick => self.tick(cx),
-            Event::Observed(child, observed) => self.observed(child, observed),
+            Event::Observed(child, observed) => self.observed(child, observed, cx),
             Event::JobRequests(child, read) => self.job_requests(child, read, cx),
             Event::RequestsCancelled(child, cancelled) => self.requests_cancelled(child, cancelled),
             Event::Stop(stop) => answer = self.request_stop(stop, cx),
@@ -155,6 +155,7 @@ impl Supervision {
                 let killed = matches!(phase, Phase::Killed { .. });
                 cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
                 let end = End::Exited { pid: child.pid(), exit, killed };
+                stop.lost_results |= self.observed.has_lost_results(cx.now);
                 stop.outcome = Some(StopOutcome::of(&stop, &end));
                 self.end(end, Some(stop), cx);
                 child
@@ -216,14 +217,16 @@ impl Supervision {
         }
     }
 
-    fn observed(&mut self, of: ChildInfo, observed: Observation) {
+    fn observed(&mut self, of: ChildInfo, observed: Observation, cx: &Context<'_>) {
         if self.state.child() == Some(of) {
             // A child that has begun to abort its jobs does not stop that.
             let aborts_jobs = self.observed.aborts_jobs || observed.aborts_jobs;
+            let lost_results = self.observed.has_lost_results(cx.now);
             self.observed = Observation { aborts_jobs, ..observed };
             if let State::Stopping { stop, .. } = &mut self.state {
                 // For the next wrapper, and for the outcome.
                 stop.aborts_jobs |= aborts_jobs;
+                stop.lost_results |= lost_results;
             }
         }
     }

@@ -14,12 +14,12 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
             "stop":{"id":"deploy-7","reason":"why","requested_by":"unix","requested":{"monotonic":2000,"wall":1700000001000},
                 "requested_mode":"graceful","mode":"graceful","forced_by":"","deadline":{"monotonic":9000,"wall":1700000008000},
                 "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"token":"s"}}],"finished_callbacks":[],
-                "aborts_jobs":false,"open_requests":0,"unconfirmed":false,"outcome":null},
+                "aborts_jobs":false,"lost_results":false,"open_requests":0,"unconfirmed":false,"outcome":null},
             "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false,"refused":null}}}},
         "leaving":false,
         "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
         "last_stop":null,
-        "observed":{"aborts_jobs":true,"shutdown_timeout":{"secs":600,"nanos":0}}},
+        "observed":{"aborts_jobs":true,"results_lost_from":null,"shutdown_timeout":{"secs":600,"nanos":0}}},
     "origin":{"command":["gitlab-runner","run"],"seen":[[4243,18]],"cgroup":null},
     "barrier":null}"#;
 
