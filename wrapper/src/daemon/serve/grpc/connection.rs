@@ -15,30 +15,20 @@ use grit_authority::AnyAuthority;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
 };
 use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
+use super::places::{Place, Places};
 use crate::{
     daemon::{
         counters::Counters,
-        serve::{
-            access::{self, Requester},
-            limits::LogRateLimiter,
-            listen::Listener,
-        },
+        serve::{access::Requester, limits::LogRateLimiter, listen::Listener},
     },
     supervise::log_key as key,
 };
-
-/// Open connections of one listener; a deployment needs one.
-const MAX_CONNECTIONS: usize = 48;
-
-/// Further connections of root and of the wrapper's user, whom no other user can lock out.
-const MAX_PRIVILEGED: usize = 16;
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -59,8 +49,7 @@ pub(super) fn incoming(
     let acceptor = Acceptor {
         listener,
         counters,
-        free: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-        privileged: Arc::new(Semaphore::new(MAX_PRIVILEGED)),
+        places: Places::default(),
         rejections: LogRateLimiter::per_minute(1),
         failures: LogRateLimiter::per_minute(1),
     };
@@ -71,8 +60,7 @@ pub(super) fn incoming(
 struct Acceptor {
     listener: Listener,
     counters: Arc<Counters>,
-    free: Arc<Semaphore>,
-    privileged: Arc<Semaphore>,
+    places: Places,
     rejections: LogRateLimiter,
     failures: LogRateLimiter,
 }
@@ -82,8 +70,8 @@ impl Acceptor {
         loop {
             match self.accept().await {
                 Ok((socket, requester)) => {
-                    if let Some(permit) = self.permit(requester) {
-                        return Connection::new(socket, permit, requester);
+                    if let Some(place) = self.places.take(requester) {
+                        return Connection::new(socket, place, requester);
                     }
                     self.counters.rejected_connections.add();
                     if self.rejections.allow_log() {
@@ -98,12 +86,6 @@ impl Acceptor {
                 }
             }
         }
-    }
-
-    fn permit(&self, requester: Requester) -> Option<OwnedSemaphorePermit> {
-        let is_privileged = matches!(requester, Requester::Unix { uid, .. } if access::is_privileged(uid));
-        let free = Arc::clone(&self.free).try_acquire_owned().ok();
-        free.or_else(|| Arc::clone(&self.privileged).try_acquire_owned().ok().filter(|_| is_privileged))
     }
 
     async fn accept(&mut self) -> io::Result<(Socket, Requester)> {
@@ -130,17 +112,17 @@ pub(super) struct Connection<S> {
     authority: AnyAuthority,
     /// The time for the first byte, until it has arrived.
     silence: Option<Pin<Box<Sleep>>>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl<S> Connection<S> {
-    fn new(stream: S, permit: OwnedSemaphorePermit, requester: Requester) -> Self {
+    fn new(stream: S, place: Place, requester: Requester) -> Self {
         Self {
             stream,
             requester,
             authority: AnyAuthority::default(),
             silence: Some(Box::pin(sleep(FIRST_BYTE_LIMIT))),
-            _permit: permit,
+            _place: place,
         }
     }
 }
@@ -214,19 +196,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_without_first_byte_times_out() {
-        let places = Arc::new(Semaphore::new(1));
-        let permit = || Arc::clone(&places).try_acquire_owned();
+        let places = Places::default();
+        let place = || places.take(Requester::Signal("none")).unwrap();
         let (_peer, stream) = duplex(64);
-        let mut connection = Connection::new(stream, permit().unwrap(), Requester::Signal("none"));
+        let mut connection = Connection::new(stream, place(), Requester::Signal("none"));
         let begin = Instant::now();
         let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= FIRST_BYTE_LIMIT && begin.elapsed() < 2 * FIRST_BYTE_LIMIT);
-        assert!(permit().is_err());
         drop(connection);
 
         let (mut peer, stream) = duplex(64);
-        let mut connection = Connection::new(stream, permit().unwrap(), Requester::Signal("none"));
+        let mut connection = Connection::new(stream, place(), Requester::Signal("none"));
         advance(FIRST_BYTE_LIMIT - Duration::from_secs(1)).await;
         peer.write_all(b"x").await.unwrap();
         assert_eq!(connection.read_u8().await.unwrap(), b'x');

@@ -3,6 +3,7 @@
 mod calls;
 mod connection;
 mod errors;
+mod places;
 mod reflection;
 mod server;
 mod upstream;
