@@ -20,7 +20,7 @@ use crate::supervise::{
     process::{self, Launcher},
 };
 use crate::{
-    daemon::serve::access::Requester,
+    daemon::serve::{access::Requester, limits::CallLogLimit},
     runner::{Health, Job, Prober},
     text::duration,
 };
@@ -38,6 +38,8 @@ pub struct Control {
     health: Receiver<Health>,
     prober: Prober,
     callbacks: AllowedUrls,
+    /// For rejected requests, and for those that change nothing.
+    log_limit: CallLogLimit,
 }
 
 /// Why a request was rejected.
@@ -96,7 +98,7 @@ impl ControlError {
 
 impl Control {
     pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, callbacks: AllowedUrls) -> Self {
-        Self { supervisor, health, prober, callbacks }
+        Self { supervisor, health, prober, callbacks, log_limit: CallLogLimit::default() }
     }
 
     pub fn status(&self) -> Status {
@@ -136,7 +138,7 @@ impl Control {
         requester: Requester,
     ) -> Result<DrainResponse, ControlError> {
         let control = self.clone();
-        detached(async move {
+        detached(&self.log_limit, async move {
             let stop = Stop { requested_by: Arc::from(requester.to_string()), ..requested_stop(&request)? };
             if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
                 return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
@@ -156,7 +158,11 @@ impl Control {
                 control.refuse_launcher().await?;
             }
             let answer = control.supervisor.stop(stop.clone()).await?;
-            Change::drain(&stop).answered(&answer).log(requester);
+            // A forceful request changes a graceful drain that it joins.
+            let is_change = answer == Answer::Done || stop.mode == Mode::Forceful;
+            if is_change || control.log_limit.allow_log() {
+                Change::drain(&stop).answered(&answer).log(requester);
+            }
             Ok(DrainResponse {
                 status: Some(control.status()),
                 joined: answer != Answer::Done,
@@ -169,7 +175,7 @@ impl Control {
     /// Cancels the drain with this id. An empty id is any drain.
     pub(crate) async fn cancel(&self, id: &str, requester: Requester) -> Result<(), ControlError> {
         let (control, wanted) = (self.clone(), Some(id).filter(|id| !id.is_empty()).map(StopId::from));
-        detached(async move {
+        detached(&self.log_limit, async move {
             let in_progress = control.supervision().state.stop().map(|stop| stop.id.clone());
             let by = Arc::from(requester.to_string());
             control.supervisor.cancel(Cancel { id: wanted.clone(), by }).await?;
@@ -183,9 +189,11 @@ impl Control {
 
     pub(crate) async fn start(&self, requester: Requester) -> Result<Answer, ControlError> {
         let control = self.clone();
-        detached(async move {
+        detached(&self.log_limit, async move {
             let answer = control.supervisor.start().await?;
-            Change::of("start").answered(&answer).log(requester);
+            if answer == Answer::Done || control.log_limit.allow_log() {
+                Change::of("start").answered(&answer).log(requester);
+            }
             Ok(answer)
         })
         .await
@@ -271,6 +279,7 @@ impl Changes {
 /// Carries out a request in a separate task: the future of a call is dropped when its client disconnects, and an accepted request must not be
 /// lost with it.
 async fn detached<T: Send + 'static>(
+    log_limit: &CallLogLimit,
     work: impl Future<Output = Result<T, ControlError>> + Send + 'static,
 ) -> Result<T, ControlError> {
     let result = match tokio::spawn(work).await {
@@ -280,7 +289,11 @@ async fn detached<T: Send + 'static>(
             Err(ControlError::Failed)
         }
     };
-    result.inspect_err(|error| warn!(%error, "request rejected"))
+    result.inspect_err(|error| {
+        if log_limit.allow_log() {
+            warn!(%error, "request rejected");
+        }
+    })
 }
 
 #[cfg(test)]
@@ -300,7 +313,7 @@ mod tests {
                 Ok(())
             }
         };
-        assert!(timeout(Duration::from_secs(1), detached(work)).await.is_err());
+        assert!(timeout(Duration::from_secs(1), detached(&CallLogLimit::default(), work)).await.is_err());
         timeout(Duration::from_secs(10), done.notified()).await.unwrap();
     }
 }

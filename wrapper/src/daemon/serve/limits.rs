@@ -1,6 +1,9 @@
 //! Limits on what clients can use up: the time of a call, and log lines.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -29,6 +32,24 @@ impl LogRateLimiter {
         }
         self.lines = self.lines.saturating_add(1);
         self.lines <= self.per_minute
+    }
+}
+
+/// One limit of several tasks, for calls that any client can repeat. More lines would push the audit log out of the journal.
+#[derive(Clone, Debug)]
+pub(crate) struct CallLogLimit(Arc<Mutex<LogRateLimiter>>);
+
+impl Default for CallLogLimit {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(LogRateLimiter::per_minute(Self::PER_MINUTE))))
+    }
+}
+
+impl CallLogLimit {
+    const PER_MINUTE: u32 = 20;
+
+    pub(crate) fn allow_log(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).allow_log()
     }
 }
 

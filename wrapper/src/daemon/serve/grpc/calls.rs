@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -16,7 +16,7 @@ use crate::{
         counters::Counters,
         serve::{
             access::{Access, Requester, Rights},
-            limits::LogRateLimiter,
+            limits::CallLogLimit,
         },
     },
     supervise::log_key as key,
@@ -56,20 +56,17 @@ where
     }
 }
 
-/// Denials that are logged in a minute. More would push the rest out of the journal, and the runner's lines with it.
-const LOGGED_DENIALS: u32 = 20;
-
 /// Accepts requests whose sender has the rights, and counts the others.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
     access: Access,
     counters: Arc<Counters>,
-    log_limit: Arc<Mutex<LogRateLimiter>>,
+    log_limit: CallLogLimit,
 }
 
 impl Authorizer {
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
-        Self { access, counters, log_limit: Arc::new(Mutex::new(LogRateLimiter::per_minute(LOGGED_DENIALS))) }
+        Self { access, counters, log_limit: CallLogLimit::default() }
     }
 
     /// The message of a request, and its sender.
@@ -84,7 +81,7 @@ impl Authorizer {
         let rights = self.access.of(requester);
         if rights < needed {
             self.counters.denied.add();
-            if self.log_limit.lock().unwrap_or_else(PoisonError::into_inner).allow_log() {
+            if self.log_limit.allow_log() {
                 let (uid, gid, pid) = requester.ids();
                 warn!(
                     ?rights,
