@@ -1,7 +1,8 @@
-//! The directory of the record and of the sockets: only root or the wrapper's user can write to it.
+//! The directory of the record and of the sockets: only root or the wrapper's user can write to it, or replace it.
 //!
 //! The wrapper acts on the record, and the record contains secrets. In such a directory no other user can place, replace or remove a file, so that
-//! paths in it need no further checks. The record itself may still come from elsewhere: its owner and mode are checked when it is opened.
+//! paths in it need no further checks. The directories above it are checked as OpenSSH does with `StrictModes`, and so are links in its path: who can
+//! rename a directory can place another one at its path. The record itself may still come from elsewhere: its owner and mode are checked when it is opened.
 
 use std::{
     fmt,
@@ -16,6 +17,8 @@ use rustix::{fs::OFlags, io::Errno, process::geteuid};
 /// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
 
+const STICKY: u32 = 0o1000;
+
 /// Fails with a next step if other users can write to the directory of this file.
 pub(crate) fn check(file: &Path) -> io::Result<()> {
     let path = match file.parent() {
@@ -23,9 +26,23 @@ pub(crate) fn check(file: &Path) -> io::Result<()> {
         Some(folder) => folder,
         None => return Err(io::ErrorKind::IsADirectory.into()),
     };
+    // The path as it is written has the links, and the other one their targets.
+    check_all(&std::path::absolute(path)?)?;
+    check_all(&fs::canonicalize(path)?)
+}
+
+/// Checks a directory and those above it.
+fn check_all(folder: &Path) -> io::Result<()> {
     let hint = "use a directory that only root and the wrapper's user can write to, for example below /run";
     let by_mode = format!("run chmod go-w, or {hint}");
-    refuse_others(path, &fs::metadata(path)?, "replace its files", [hint, &by_mode])
+    for path in folder.ancestors() {
+        let found = fs::symlink_metadata(path)?;
+        // In a directory with the sticky bit, other users cannot rename what is not theirs. Every link has all mode bits.
+        let is_sticky = path != folder && found.mode() & STICKY != 0;
+        let relevant = if is_sticky || found.is_symlink() { 0 } else { OTHERS_WRITE };
+        refuse_others(path, &found, relevant, "replace its files", [hint, &by_mode])?;
+    }
+    Ok(())
 }
 
 /// Opens a file, without following links, that no other user can have written.
@@ -47,7 +64,7 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         return Err(denied(path, "is not a regular file: remove it"));
     }
     let by_mode = "check its content, then run chmod 0600 or remove it";
-    refuse_others(path, &found, "have changed it", ["remove it", by_mode])?;
+    refuse_others(path, &found, OTHERS_WRITE, "have changed it", ["remove it", by_mode])?;
     Ok(file)
 }
 
@@ -55,6 +72,7 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 fn refuse_others(
     path: &Path,
     found: &Metadata,
+    relevant: u32,
     danger: &str,
     [by_owner, by_mode]: [&str; 2],
 ) -> io::Result<()> {
@@ -65,7 +83,7 @@ fn refuse_others(
             format_args!("is owned by user {uid}, and this user could {danger}: {by_owner}"),
         ));
     }
-    if mode & OTHERS_WRITE != 0 {
+    if mode & relevant != 0 {
         let why = format_args!("has mode {mode:04o}, so other users could {danger}: {by_mode}");
         return Err(denied(path, why));
     }
@@ -114,6 +132,51 @@ mod tests {
             chown(temporary.path(), Some(4242), None).unwrap();
             let why = refusal(check(&file));
             assert!(why.contains("owned by user 4242"), "{why}");
+        }
+    }
+
+    /// The directories `top`, `top/middle` and `top/middle/last`, and the link `top/link` to `middle`; the modes are those of the first three.
+    #[test]
+    fn directories_above_the_last_one_are_checked() {
+        let temporary = tempfile::tempdir().unwrap();
+        let top = temporary.path().join("top");
+        let (middle, last) = (top.join("middle"), top.join("middle/last"));
+        fs::create_dir_all(&last).unwrap();
+        symlink("middle", top.join("link")).unwrap();
+        for (modes, refused) in [
+            ([0o755, 0o755, 0o755], None),
+            ([0o777, 0o755, 0o755], Some("top\" has mode 0777")),
+            ([0o775, 0o755, 0o755], Some("top\" has mode 0775")),
+            ([0o755, 0o757, 0o755], Some("middle\" has mode 0757")),
+            ([0o755, 0o755, 0o1777], Some("last\" has mode 1777")),
+            ([0o1777, 0o755, 0o755], None),
+            ([0o1777, 0o1777, 0o700], None),
+        ] {
+            for (path, bits) in [&top, &middle, &last].into_iter().zip(modes) {
+                mode(path, bits);
+            }
+            for folder in [&last, &top.join("link/last")] {
+                let found = check(&folder.join("state"));
+                match refused {
+                    Some(part) => assert!(refusal(found).contains(part), "{folder:?} {modes:?}"),
+                    None => found.unwrap_or_else(|error| panic!("{folder:?} {modes:?}: {error}")),
+                }
+            }
+        }
+        if geteuid().is_root() {
+            rustix::fs::chownat(
+                rustix::fs::CWD,
+                top.join("link"),
+                Some(rustix::fs::Uid::from_raw(4242)),
+                None,
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .unwrap();
+            check(&last.join("state")).unwrap();
+            let why = refusal(check(&top.join("link/last/state")));
+            assert!(why.contains("link\" is owned by user 4242"), "{why}");
+            chown(&middle, Some(4242), None).unwrap();
+            assert!(refusal(check(&last.join("state"))).contains("middle\" is owned by user 4242"));
         }
     }
 
