@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
     str::FromStr,
 };
 
@@ -23,7 +23,9 @@ pub struct AllowedUrls(Vec<UrlPrefix>);
 pub(crate) enum CallbackRefused {
     #[error("its URL does not match any --allow-callback prefix")]
     Unlisted,
-    #[error("{0} is a loopback, link-local or metadata address, and --allow-callback does not allow its URL")]
+    #[error(
+        "{0} is an address of this host, or a link-local or metadata address, and --allow-callback does not allow its URL"
+    )]
     Local(String),
 }
 
@@ -44,7 +46,7 @@ impl AllowedUrls {
 
     /// Checks an address of a host whose URL is allowed. A URL that is listed may have any address.
     pub(super) fn check_address(&self, host: &str, address: IpAddr) -> Result<(), CallbackRefused> {
-        if self.0.is_empty() && is_local(address) {
+        if self.0.is_empty() && (is_local(address) || is_own(address)) {
             return Err(CallbackRefused::Local(format!("{host} ({address})")));
         }
         Ok(())
@@ -74,9 +76,14 @@ impl fmt::Debug for UrlPrefix {
 /// Names of local addresses on every host, and of the metadata service of Google.
 const LOCAL_NAMES: [&str; 2] = ["localhost", "metadata.google.internal"];
 
-/// Metadata services that do not have a link-local address: of AWS and of Google over IPv6.
-const METADATA_V6: [Ipv6Addr; 2] =
-    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+/// Metadata services that do not have a link-local address: of AWS and its EKS pod identities, of Google, of Scaleway, and of Oracle.
+const METADATA_V6: [Ipv6Addr; 5] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+];
 
 /// Whether the host of a URL is a local name or address.
 fn is_local_host(host: &str) -> bool {
@@ -97,11 +104,35 @@ fn is_local(address: IpAddr) -> bool {
             octets => matches!(octets, [100, 100, 100, 200] | [168, 63, 129, 16]),
         },
         // IPv4 addresses in IPv6 notation. `::` and `::1` become 0.0.0.0 and 0.0.0.1.
-        IpAddr::V6(address) => match address.to_ipv4() {
+        IpAddr::V6(address) => match address.to_ipv4().or_else(|| behind_nat64(address)) {
             Some(address) => is_local(address.into()),
             None => address.is_unicast_link_local() || METADATA_V6.contains(&address),
         },
     }
+}
+
+/// The IPv4 address that a NAT64 gateway with the well-known prefix (64:ff9b::/96) connects to.
+fn behind_nat64(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether an interface of this host has this address: it is then also the source address on the way to it. No packet is sent.
+fn is_own(address: IpAddr) -> bool {
+    let unspecified: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = || {
+        let socket = UdpSocket::bind((unspecified, 0))?;
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    };
+    source().is_ok_and(|source| source.ip() == address)
 }
 
 #[cfg(test)]
@@ -171,6 +202,12 @@ mod tests {
             "[febf::1]",
             "[fd00:ec2::254]",
             "[fd20:ce::254]",
+            "[fd00:ec2::23]",
+            "[fd00:42::42]",
+            "[fd00:c1::a9fe:a9fe]",
+            "[64:ff9b::169.254.169.254]",
+            "[64:ff9b::7f00:1]",
+            "[64:ff9b::100.100.100.200]",
         ] {
             let callback = callback(&format!("http://{host}:8080/x"));
             let refused = AllowedUrls::default().check(&callback).unwrap_err();
@@ -186,6 +223,8 @@ mod tests {
             "128.0.0.1",
             "[fec0::1]",
             "[fd00::1]",
+            "[64:ff9b::192.0.2.1]",
+            "[64:ff9b:1::7f00:1]",
         ] {
             assert_eq!(
                 AllowedUrls::default().check(&callback(&format!("https://{host}/x"))),
@@ -196,10 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_this_host_are_recognized() {
+        let source = |to: &str| {
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect(to)?;
+            socket.local_addr()
+        };
+        assert!(is_own([127, 0, 0, 1].into()) && !is_own([192, 0, 2, 1].into()));
+        // Without a network, there is no other address.
+        if let Ok(own) = source("192.0.2.1:9") {
+            assert!(is_own(own.ip()), "{own}");
+            let refused = AllowedUrls::default().check_address("ci.example", own.ip()).unwrap_err();
+            assert_eq!(refused, CallbackRefused::Local(format!("ci.example ({})", own.ip())));
+        }
+    }
+
+    #[test]
     fn listed_host_may_have_a_local_address() {
         let (host, loopback) = ("ci.example", IpAddr::from([127, 0, 0, 1]));
         let refused = AllowedUrls::default().check_address(host, loopback).unwrap_err();
-        assert!(refused.to_string().starts_with("ci.example (127.0.0.1) is a loopback"), "{refused}");
+        assert!(
+            refused.to_string().starts_with("ci.example (127.0.0.1) is an address of this host"),
+            "{refused}"
+        );
         let listed = AllowedUrls::new(vec!["http://ci.example/".parse().unwrap()]);
         assert_eq!(listed.check_address(host, loopback), Ok(()));
         assert_eq!(AllowedUrls::default().check_address(host, [192, 0, 2, 1].into()), Ok(()));
