@@ -160,42 +160,52 @@ fn bad_end(manager: &str, snapshot: &Snapshot, forceful: bool, subject: Subject)
     ))
 }
 
-/// Warns at plan that the destroy of the drain resource shuts down the runner of `manager`. Terraform prints the warnings of a plan before
-/// the apply or, with `-auto-approve`, after it: the text is correct in both cases.
-pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Problem {
-    let how = match planned.mode {
-        Mode::Graceful => "the runner accepts no further jobs and exits after its last job",
-        Mode::Forceful => "the running jobs of the runner are ABORTED (`mode = \"forceful\"`)",
+/// Warns at plan that the destroy of the drain resource shuts down the runner of `manager`, in a way that is not usual in a rollout: the plan itself
+/// shows the usual one. Terraform prints the warnings of a plan before the apply or, with `-auto-approve`, after it: the text is correct in both
+/// cases.
+pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Option<Problem> {
+    let limit = human(planned.timeout);
+    let how = match (planned.mode, planned.on_timeout) {
+        (Mode::Forceful, _) => {
+            "During the apply, the running jobs of the runner are ABORTED (`mode = \"forceful\"`).".to_owned()
+        }
+        (Mode::Graceful, OnTimeout::Force) => format!(
+            "During the apply, the runner accepts no further jobs. If it has not exited within {limit}, its remaining jobs are ABORTED \
+             (`on_timeout = \"force\"`). The abort takes up to {}, or longer if the runner has a longer `shutdown_timeout`.",
+            human(FORCE_LIMIT)
+        ),
+        (Mode::Graceful, OnTimeout::Fail) if planned.health_ends || planned.unknown_instance => format!(
+            "During the apply, the runner accepts no further jobs and exits after its last job. Timeout: {limit}."
+        ),
+        (Mode::Graceful, OnTimeout::Fail) => return None,
     };
-    let mut happened = format!(
-        "This plan destroys or replaces the grit_runner_drain of runner manager {manager:?} (host {host}). During the apply, {how}. \
-         Timeout: {}.",
-        human(planned.timeout)
-    );
-    if planned.mode == Mode::Graceful && planned.on_timeout == OnTimeout::Force {
-        let limit = human(FORCE_LIMIT);
-        append(
-            &mut happened,
-            &format!(
-                "If the runner has not exited within this time, its remaining jobs are ABORTED. The abort takes up to {limit}, or longer \
-                 if the runner has a longer `shutdown_timeout`."
-            ),
-        );
-    }
+    let mut happened =
+        format!("This plan ends the grit_runner_drain of runner manager {manager:?} (host {host}). {how}");
     if planned.unknown_instance {
         append(
             &mut happened,
-            "`instance_id` becomes known only in the apply. If its value does not change, the instance is kept, but its runner is \
-             drained. With `create_before_destroy = true` in the grit_runner_drain, the provider skips this drain.",
+            "`instance_id` becomes known only in the apply. If its value is then the same, the instance is kept, but its runner is drained. \
+             If the grit_runner_drain has `create_before_destroy = true`, as in the module `rollout`, the provider skips such a drain.",
         );
     }
-    Problem::new(
+    let next_step = if planned.health_ends {
+        append(
+            &mut happened,
+            "This plan also destroys a grit_runner_health: `terraform destroy` and the deletion of a module do this, a rollout does not. \
+             An instance that this plan keeps stays without a runner.",
+        );
+        "To keep the runner, for example because a module block was deleted, restore the block, or remove the drain from the state with \
+         a `removed` block before the apply."
+    } else {
+        ""
+    };
+    Some(Problem::new(
         Code::Notice,
         // Without a name, so that Terraform shows many of them as one.
         "The plan shuts down a runner",
         happened,
-        "",
-    )
+        next_step,
+    ))
 }
 
 /// The settings of a drain that a plan contains.
@@ -203,6 +213,8 @@ pub(crate) struct Planned {
     pub(crate) mode: Mode,
     pub timeout: Duration,
     pub on_timeout: OnTimeout,
+    /// The plan destroys a health check as well: it is not a rollout.
+    pub health_ends: bool,
     /// The new `instance_id` is not known at plan.
     pub unknown_instance: bool,
 }

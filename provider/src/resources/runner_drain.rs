@@ -172,7 +172,7 @@ impl Resource for RunnerDrain {
         if replaced {
             self.record(self.ending(&prior))?;
             // Terraform does not plan the destroy of a replacement separately.
-            prior.warn_of_drain(Some(&proposed.instance_id));
+            prior.warn_of_drain(Some(&proposed.instance_id), false);
             return Ok((proposed, vec![AttributePath::new("instance_id")]));
         }
         self.warn_of_tcp(&proposed);
@@ -193,7 +193,7 @@ impl Resource for RunnerDrain {
                 call().warn(start_drains::drains_wait(true));
             }
             if prior.runner_manager.is_value() {
-                prior.warn_of_drain(None);
+                prior.warn_of_drain(None, self.context.run.ends_health_check());
             }
         }
         Ok(())

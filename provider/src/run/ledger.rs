@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     pub(super) fn reports_waiting_drains(&mut self) -> bool {
-        let health_ends = self.rows.iter().any(|row| row.event == Event::HealthEnding);
+        let health_ends = self.of(&|event| *event == Event::HealthEnding).next().is_some();
         if self.waiting_is_reported || !health_ends {
             return false;
         }

@@ -163,6 +163,11 @@ impl Run {
         self.ledger().reports_waiting_drains()
     }
 
+    /// Whether this run destroys a health check. Its drain resources are planned after it.
+    pub(crate) fn ends_health_check(&self) -> bool {
+        self.ledger().of(&|event| *event == Event::HealthEnding).next().is_some()
+    }
+
     /// Of a health check, this number of drains end that it does not start. True: with those of other health checks, Terraform has no free operation
     /// for one of these, and this was not so before.
     pub(crate) fn leaves_alone(&self, drains: usize) -> bool {

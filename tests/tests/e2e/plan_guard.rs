@@ -91,28 +91,34 @@ fn plan_guard_off_allows_replacement() {
     assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
 }
 
+/// The plan shows a usual drain itself. A warning that each rollout prints would hide the others.
 #[test]
-fn new_instance_replaces_drain_with_warning() {
-    let workspace = guarded("\"i-1\"");
-    workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-2\"", ""))).unwrap();
-    let plan = workspace.plan().unwrap().succeeded();
-    assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
-    let warnings = plan.warnings();
-    assert!(
-        warnings.iter().any(|(summary, detail)| summary.contains("shuts down a runner")
-            && detail.contains("\"m1\"")
-            && detail.contains("Timeout: 3h")),
-        "{warnings:?}"
-    );
-}
-
-#[test]
-fn removing_a_drain_warns_at_plan() {
-    let workspace = guarded("\"i-1\"");
-    workspace.write("main.tf", HEAD).unwrap();
-    let plan = workspace.plan().unwrap().succeeded();
-    assert_eq!(plan.planned(), ["delete grit_runner_drain.a"]);
-    assert!(plan.warnings().iter().any(|(summary, _)| summary.contains("shuts down a runner")));
+fn plan_warns_only_of_drains_that_can_abort_jobs() {
+    let shuts_down = "The plan shuts down a runner";
+    for (options, limit) in [
+        ("", None),
+        ("on_timeout = \"force\"", Some("has not exited within 3h, its remaining jobs are ABORTED")),
+        ("mode = \"forceful\"", Some("the running jobs of the runner are ABORTED")),
+    ] {
+        let workspace = Workspace::new(&["grit"]).unwrap();
+        workspace.write("main.tf", &format!("{HEAD}{}", drain("a", "\"i-1\"", options))).unwrap();
+        workspace.apply().unwrap().succeeded();
+        let replaced = drain("a", "\"i-2\"", options);
+        for (change, configuration) in [("replace", &*replaced), ("delete", "")] {
+            workspace.write("main.tf", &format!("{HEAD}{configuration}")).unwrap();
+            let plan = workspace.plan().unwrap().succeeded();
+            assert_eq!(plan.planned(), [format!("{change} grit_runner_drain.a")]);
+            let warnings = plan.warnings();
+            let about: Vec<_> = warnings.iter().filter(|(summary, _)| *summary == shuts_down).collect();
+            match limit {
+                None => assert!(about.is_empty(), "{warnings:?}"),
+                Some(limit) => assert!(
+                    matches!(about[..], [(_, detail)] if detail.contains("\"m1\"") && detail.contains(limit)),
+                    "{options}: {warnings:?}"
+                ),
+            }
+        }
+    }
 }
 
 #[test]

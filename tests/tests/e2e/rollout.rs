@@ -30,6 +30,8 @@ fn one_apply_rolls_to_next_version_without_job_loss() {
     // The rollout, with jobs that end only after the drain has begun.
     let jobs = rollout.hold_jobs(6);
     rollout.managers(&["m1-v2", "m2-v2"]).unwrap();
+    // A warning that each rollout prints would hide the others.
+    assert_eq!(rollout.workspace.plan().unwrap().succeeded().warnings(), []);
     let roll = rollout
         .apply_while(|| {
             rollout.wait_for_drain("m1-v1");

@@ -124,8 +124,14 @@ fn failed_shutdown_errors_match_snapshot() {
     ]));
 }
 
-fn planned_drain(mode: Mode, on_timeout: OnTimeout, unknown_instance: bool) -> Problem {
-    planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, unknown_instance })
+fn planned_drain(mode: Mode, on_timeout: OnTimeout, health_ends: bool) -> Option<Problem> {
+    let unknown_instance = mode == Mode::Forceful;
+    planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, health_ends, unknown_instance })
+}
+
+#[test]
+fn plan_of_a_usual_rollout_has_no_warning() {
+    assert_eq!(planned_drain(Mode::Graceful, OnTimeout::Fail, false), None);
 }
 
 #[test]
@@ -167,9 +173,9 @@ fn drain_warnings_match_snapshot() {
         assumed_without_target("m1", "i-1"),
         address_is_used("m1", "mgr-1:22", "i-1", "i-2"),
         assumed_at_used_address("m1", "i-1"),
-        planned_drain(Mode::Graceful, OnTimeout::Fail, false),
-        planned_drain(Mode::Graceful, OnTimeout::Force, false),
-        planned_drain(Mode::Forceful, OnTimeout::Force, true),
+        planned_drain(Mode::Graceful, OnTimeout::Fail, true).unwrap(),
+        planned_drain(Mode::Graceful, OnTimeout::Force, false).unwrap(),
+        planned_drain(Mode::Forceful, OnTimeout::Force, true).unwrap(),
     ]));
     assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false, Subject::Drain), None);
 }

@@ -110,15 +110,18 @@ impl DrainState {
         &self.options
     }
 
-    /// Warns that a destroy drains the runner. `next` is the planned instance id.
-    pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>) {
+    /// Warns that a destroy drains the runner, if this is not usual in a rollout. `next` is the planned instance id.
+    pub(super) fn warn_of_drain(&self, next: Option<&Value<String>>, health_ends: bool) {
         let planned = Planned {
             mode: member(&self.options.mode),
             timeout: self.timeout(),
             on_timeout: member(&self.options.on_timeout),
+            health_ends,
             unknown_instance: next.is_some_and(Value::is_unknown),
         };
-        call().warn(drain::planned(&self.name(), self.address(), &planned));
+        if let Some(warning) = drain::planned(&self.name(), self.address(), &planned) {
+            call().warn(warning);
+        }
     }
 }
 
