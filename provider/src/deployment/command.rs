@@ -131,17 +131,12 @@ fn other_text(output: &[u8]) -> Option<(Place, String)> {
     (is_whole && !after.is_empty()).then(|| (Place::After, first_line(after)))
 }
 
-/// Variables that the command must not inherit: of the plugin protocol, settings of the current run that would select another state or
-/// change the output, and the provider's secrets. `TF_VAR_…` and credentials stay: a backend, or OpenTofu's encryption, may need them.
+/// Variables that the command must not inherit: of the plugin protocol, settings that belong to the directory of the current run or would change the
+/// output, and the provider's secrets. `TF_WORKSPACE` stays: it selects the workspace of every command in this environment. `TF_VAR_…` and
+/// credentials stay: a backend, or OpenTofu's encryption, may need them.
 fn is_of_this_run(name: &OsStr) -> bool {
-    const NAMES: [&str; 6] = [
-        "TF_REATTACH_PROVIDERS",
-        "TF_WORKSPACE",
-        "TF_DATA_DIR",
-        "TF_CLI_ARGS",
-        "TF_LOG",
-        "GRIT_ASSUME_TERMINATED",
-    ];
+    const NAMES: [&str; 5] =
+        ["TF_REATTACH_PROVIDERS", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_LOG", "GRIT_ASSUME_TERMINATED"];
     const STARTS: [&str; 4] = ["PLUGIN_", "TF_PLUGIN_MAGIC", "TF_CLI_ARGS_", "TF_LOG_"];
     let name = name.to_string_lossy();
     NAMES.iter().chain(&SECRET_VARIABLES).any(|known| *known == name)
@@ -200,7 +195,6 @@ mod tests {
     #[test]
     fn variables_of_the_current_run_are_not_inherited() {
         for name in [
-            "TF_WORKSPACE",
             "TF_DATA_DIR",
             "TF_CLI_ARGS",
             "TF_CLI_ARGS_output",
@@ -217,6 +211,7 @@ mod tests {
         for name in [
             "PATH",
             "HOME",
+            "TF_WORKSPACE",
             "TF_VAR_region",
             "TF_TOKEN_app_terraform_io",
             "TF_CLI_CONFIG_FILE",

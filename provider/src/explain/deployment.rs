@@ -121,7 +121,8 @@ fn no_output(outputs: &[String]) -> String {
 fn workspace(source: &Source) -> &'static str {
     match source {
         Source::Directory(_) => {
-            " If that configuration uses another workspace, select it: run `terraform workspace select NAME` in the directory."
+            " If that configuration uses another workspace, select it: with `TF_WORKSPACE`, which also applies to the command in the \
+             directory, or, if this variable is not set, with `terraform workspace select NAME` in the directory."
         }
         Source::File(_) | Source::Text(_) => "",
     }

@@ -185,9 +185,8 @@ output "keys" {
 }
 
 #[test]
-fn workspace_is_that_of_the_directory() {
+fn workspace_is_that_of_the_variable_or_of_the_directory() {
     let mut versions = Versions::new();
-    versions.new.set_env("TF_WORKSPACE", "default");
     versions.new.set_env("TF_CLI_ARGS_output", "-no-such-flag");
     versions.old.set_env("TF_DATA_DIR", DATA);
     versions.old.run(["workspace", "new", "other"]).unwrap().succeeded();
@@ -211,6 +210,10 @@ output "address" {
         versions.new.apply().unwrap().succeeded();
         assert_eq!(outputs(&versions.new)["address"]["value"], address);
     }
+    // Also the workspace "default" has a state: the runner managers of another workspace than the one of the variable must not be returned.
+    versions.new.set_env("TF_WORKSPACE", "other");
+    versions.new.apply().unwrap().succeeded();
+    assert_eq!(outputs(&versions.new)["address"]["value"], "10.0.0.9");
 }
 
 #[test]
