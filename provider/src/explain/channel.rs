@@ -88,13 +88,15 @@ fn without_forwarding(route: &Route) -> &'static str {
 /// The server reports the same text for all causes.
 fn socket_not_opened(route: &Route, path: &str) -> Problem {
     let next = format!(
-        "Run `grit-wrapper status --address {}` on the host as {user}. If this command fails, its error shows the cause: the wrapper is \
-         not running, `wrapper_address` is wrong, or {user} has no permission for the socket.\n\nIf the command succeeds, the SSH server \
+        "Run `grit-wrapper status --address {}` on the host as {user}, for example with `sudo -u`. If this command fails, its error shows \
+         the cause: the wrapper is not running, `wrapper_address` is wrong, or {user} has no permission for the socket.\n\nIf the command succeeds, the SSH server \
          does not allow the connection. The log of the SSH server shows the reason:\n- `refused streamlocal port forward`: socket \
          forwarding is disabled. Check `AllowStreamLocalForwarding` and `DisableForwarding` in sshd_config, and `restrict` and \
          `no-port-forwarding` in authorized_keys.\n- `Received request to connect to path {path}, but the request was denied`: this path \
          is not allowed. Check `PermitOpen` and `AllowTcpForwarding` in sshd_config, and `permitopen` in authorized_keys. The server \
-         compares paths without resolving symbolic links, such as /var/run.\n\n{}{}",
+         compares paths without resolving symbolic links, such as /var/run.\n- `connect to … failed: No such file or directory`: the server \
+         sees other files than the command. Check `ChrootDirectory` in sshd_config, and whether the wrapper or the server has a mount \
+         namespace of its own.\n\n{}{}",
         route.wrapper,
         without_forwarding(route).trim_start(),
         of_root(route),
