@@ -6,7 +6,10 @@ mod pages;
 
 use std::{fs, path::Path, sync::Arc};
 
-use grit_plugin::{Block, Function, Resource};
+use grit_plugin::{
+    Block, Function, Resource,
+    schema::{Attribute, AttributeConstraint},
+};
 use grit_provider::testing::{
     actions::{CancelDrain, Drain, Start},
     data_sources::{Deployment, RunnerStatus},
@@ -69,6 +72,30 @@ fn guides_match_examples() {
         let path = format!("docs/guides/{}", entry.unwrap().file_name().into_string().unwrap());
         let page = read(&path);
         assert_generated(&absolute(&path), &with_examples(&path, &page));
+    }
+}
+
+/// The inputs of the module have the type `any`, because Terraform drops what an object type does not have: nothing else compares them.
+#[test]
+fn module_rollout_has_every_option() {
+    let module = read("examples/modules/rollout/main.tf");
+    let inputs = read("examples/modules/rollout/variables.tf");
+    let context = Arc::<Context>::default();
+    let drain = RunnerDrain { context: context.clone() }.schema();
+    let health = RunnerHealth { context }.schema();
+    // The module sets the first two. Its rollouts have no use for the others.
+    let own = ["timeouts", "guards", "guard", "shutdown_callback"];
+    for (input, schema) in [("drain", drain), ("health", health)] {
+        let is_option = |attribute: &Attribute| attribute.constraint == AttributeConstraint::Optional;
+        let options = schema
+            .block
+            .attributes
+            .iter()
+            .filter(|(name, attribute)| is_option(attribute) && !own.contains(&name.as_str()));
+        for (name, _) in options {
+            assert!(module.contains(&format!(" = try(var.{input}.{name}, ")), "{input}: {name}");
+            assert!(inputs.contains(&format!("\"{name}\",")), "{input}: {name}");
+        }
     }
 }
 

@@ -24,12 +24,15 @@ resource "grit_runner_drain" "this" {
     host_key        = each.value.host_key
   }
 
-  mode           = var.drain.mode
-  on_timeout     = var.drain.on_timeout
-  on_unreachable = var.drain.on_unreachable
+  mode           = try(var.drain.mode, null)
+  on_timeout     = try(var.drain.on_timeout, null)
+  on_unreachable = try(var.drain.on_unreachable, null)
+  on_lost_jobs   = try(var.drain.on_lost_jobs, null)
+  reason         = try(var.drain.reason, null)
+  retry          = try(var.drain.retry, null)
 
   timeouts = {
-    delete = var.drain.timeout
+    delete = try(var.drain.timeout, "3h")
   }
 
   lifecycle {
@@ -42,16 +45,18 @@ resource "grit_runner_health" "this" {
   runner_managers = { for key, drain in grit_runner_drain.this : key => drain.runner_manager }
   guards          = { for key, drain in grit_runner_drain.this : key => drain.id }
 
-  level            = var.health.level
-  min_jobs         = var.health.min_jobs
-  stable_for       = var.health.stable_for
-  expected_version = var.health.expected_version
-  start_if_stopped = var.health.start_if_stopped
-  start_drains     = var.health.start_drains
+  level            = try(var.health.level, null)
+  min_jobs         = try(var.health.min_jobs, null)
+  stable_for       = try(var.health.stable_for, null)
+  expected_version = try(var.health.expected_version, null)
+  start_if_stopped = try(var.health.start_if_stopped, null)
+  start_drains     = try(var.health.start_drains, true)
+  retry            = try(var.health.retry, null)
+  triggers         = try(var.health.triggers, null)
 
   timeouts = {
-    create = var.health.timeout
-    update = var.health.timeout
+    create = try(var.health.timeout, "15m")
+    update = try(var.health.timeout, "15m")
   }
 
   lifecycle {

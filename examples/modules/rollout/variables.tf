@@ -19,28 +19,41 @@ variable "runner_managers" {
 }
 
 variable "health" {
-  description = "Settings of the health check: see `grit_runner_health`."
-  type = object({
-    level            = optional(string, "polling")
-    min_jobs         = optional(number)
-    stable_for       = optional(string, "0s")
-    expected_version = optional(string)
-    start_if_stopped = optional(bool, false)
-    start_drains     = optional(bool, true)
-    timeout          = optional(string, "15m")
-  })
-  default  = {}
-  nullable = false
+  description = "Attributes of `grit_runner_health`: `level`, `min_jobs`, `stable_for`, `expected_version`, `start_if_stopped`, `start_drains` (default `true`), `retry`, `triggers`, and `timeout` (default `15m`). Other attributes are refused."
+  type        = any
+  default     = {}
+  nullable    = false
+
+  # Terraform drops an attribute that an object type does not have, without a message. Therefore the type is any.
+  validation {
+    condition = length(setsubtract(keys(var.health), [
+      "level", "min_jobs", "stable_for", "expected_version", "start_if_stopped", "start_drains", "retry", "triggers", "timeout",
+    ])) == 0
+    error_message = "Unknown attribute. See the description of the input in the README of the module."
+  }
+
+  validation {
+    condition     = length(setsubtract(try(keys(var.health.retry), []), ["attempts", "min_delay", "max_delay"])) == 0
+    error_message = "Unknown attribute in retry. It has attempts, min_delay and max_delay."
+  }
 }
 
 variable "drain" {
-  description = "Settings of the drains: see `grit_runner_drain`."
-  type = object({
-    mode           = optional(string, "graceful")
-    on_timeout     = optional(string, "fail")
-    on_unreachable = optional(string, "fail")
-    timeout        = optional(string, "3h")
-  })
-  default  = {}
-  nullable = false
+  description = "Attributes of `grit_runner_drain`: `mode`, `on_timeout`, `on_unreachable`, `on_lost_jobs`, `reason`, `retry`, and `timeout` (default `3h`). Other attributes are refused."
+  type        = any
+  default     = {}
+  nullable    = false
+
+  # As in health.
+  validation {
+    condition = length(setsubtract(keys(var.drain), [
+      "mode", "on_timeout", "on_unreachable", "on_lost_jobs", "reason", "retry", "timeout",
+    ])) == 0
+    error_message = "Unknown attribute. See the description of the input in the README of the module."
+  }
+
+  validation {
+    condition     = length(setsubtract(try(keys(var.drain.retry), []), ["attempts", "min_delay", "max_delay"])) == 0
+    error_message = "Unknown attribute in retry. It has attempts, min_delay and max_delay."
+  }
 }

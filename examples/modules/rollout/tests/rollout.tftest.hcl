@@ -73,3 +73,69 @@ run "empty_map_is_refused" {
 
   expect_failures = [var.runner_managers]
 }
+
+run "all_options_reach_the_resources" {
+  command = plan
+
+  variables {
+    drain = {
+      mode           = "forceful"
+      on_timeout     = "force"
+      on_unreachable = "assume_terminated"
+      on_lost_jobs   = "retry"
+      reason         = "rollout of v2"
+      retry          = { attempts = 3, min_delay = "1s", max_delay = "5s" }
+      timeout        = "6h"
+    }
+    health = {
+      level            = "working"
+      min_jobs         = 2
+      stable_for       = "30s"
+      expected_version = "19.4.0"
+      start_if_stopped = true
+      start_drains     = false
+      retry            = { attempts = 4 }
+      triggers         = { token = "2" }
+      timeout          = "20m"
+    }
+  }
+
+  assert {
+    condition = alltrue([for drain in grit_runner_drain.this : [
+      drain.mode, drain.on_timeout, drain.on_unreachable, drain.on_lost_jobs, drain.reason,
+      drain.retry.attempts, drain.retry.min_delay, drain.retry.max_delay, drain.timeouts.delete,
+    ] == ["forceful", "force", "assume_terminated", "retry", "rollout of v2", 3, "1s", "5s", "6h"]])
+    error_message = "The drains must have all options."
+  }
+  assert {
+    condition = [
+      grit_runner_health.this.level, grit_runner_health.this.min_jobs, grit_runner_health.this.stable_for,
+      grit_runner_health.this.expected_version, grit_runner_health.this.start_if_stopped, grit_runner_health.this.start_drains,
+      grit_runner_health.this.retry.attempts, grit_runner_health.this.triggers.token,
+      grit_runner_health.this.timeouts.create, grit_runner_health.this.timeouts.update,
+    ] == ["working", 2, "30s", "19.4.0", true, false, 4, "2", "20m", "20m"]
+    error_message = "The health check must have all options."
+  }
+}
+
+run "unknown_options_are_refused" {
+  command = plan
+
+  variables {
+    drain  = { on_lost_job = "retry" }
+    health = { timeouts = { create = "1m" } }
+  }
+
+  expect_failures = [var.drain, var.health]
+}
+
+run "unknown_options_of_retry_are_refused" {
+  command = plan
+
+  variables {
+    drain  = { retry = { attempt = 3 } }
+    health = { retry = { delay = "1s" } }
+  }
+
+  expect_failures = [var.drain, var.health]
+}
