@@ -36,12 +36,12 @@ Usage: cargo xtask COMMAND
                          promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
                          prints the shortest run of this seed that fails in the same way, and with --whole all of it.
                          --mutations puts known defects back, one at a time, and shows that the simulation finds each
-  dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] [--only KIND]… [--sums]
+  dist [--out DIR] [--mirror DIR] [--version VERSION] [--programs DIR] [--quick] [--no-setup] [--only KIND]…
                          build the files of a release for this platform in target/dist: the provider's archive, the wrapper's .tar.gz, .deb
-                         and .rpm, SBOMs and checksums. --mirror adds the provider to a mirror, such as ~/.terraform.d/plugins. --sign is
-                         the GnuPG key for the checksums. --programs packages the programs in a directory instead of a release build, and
-                         --quick compresses less. --only creates parts, without checksums: provider, tar, deb, rpm, sbom. --sums creates
-                         only the checksums, for files that several machines have built
+                         and .rpm, SBOMs and checksums. If rpmbuild is missing, the Debian package rpm is installed with apt-get, if run as
+                         root; with --no-setup, this is an error. --mirror adds the provider to a mirror, such as ~/.terraform.d/plugins.
+                         --programs packages the programs in a directory instead of a release build, and --quick compresses less. --only
+                         creates parts, without checksums: provider, tar, deb, rpm, sbom
   gen [--record | --release]
                          regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, and the pictures
                          of docs/pictures; --record records the runs that two of the pictures show; --release instead writes absolute links

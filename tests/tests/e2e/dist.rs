@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader},
+    os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -92,17 +93,22 @@ fn assert_checksums(folder: &Path, files: &BTreeMap<String, Vec<u8>>) {
     for (user, algorithm) in [("other@example.com", "ed25519"), ("release@example.com", "rsa2048")] {
         gpg("gpg", &["--batch", "--passphrase", "", "--quick-generate-key", user, algorithm, "sign"]);
     }
+    // The machine that signs has the files of all platforms, without the checksums of each.
+    let work = tempfile::tempdir().unwrap();
+    symlink(folder, work.path().join("dist")).unwrap();
+    for name in ["SHA256SUMS", &of_registry] {
+        fs::remove_file(folder.join(name)).unwrap();
+    }
     let sign = |user: &str| {
-        let mut sign = dist::command(VERSION, folder).unwrap();
-        // The machine of the release workflow that signs has no checkout.
-        sign.env_remove("SOURCE_DATE_EPOCH").env("GIT_DIR", "/nonexistent");
-        succeeded(sign.args(["--sums", "--sign", user]).env("GNUPGHOME", home.path()))
+        let mut export = Command::new("gpg");
+        export.args(["--batch", "--armor", "--export-secret-keys", user]).env("GNUPGHOME", home.path());
+        let mut sign = Command::new("bash");
+        sign.args(["-e", "-c", &signing_step()]).current_dir(work.path()).env("GNUPGHOME", home.path());
+        sign.env("SIGNING_KEY", succeeded(&mut export).unwrap()).env("SIGNING_KEY_FINGERPRINT", user);
+        succeeded(sign.env("GITHUB_REF_NAME", format!("v{VERSION}")))
     };
     let refused = sign("other@example.com").unwrap_err().to_string();
-    assert!(
-        refused.contains("of OpenPGP algorithm 22, but Terraform's registry accepts only RSA"),
-        "{refused}"
-    );
+    assert!(refused.contains("the key has algorithm 22, not RSA or DSA"), "{refused}");
     sign("release@example.com").unwrap();
     for name in ["SHA256SUMS", of_registry.as_str()] {
         gpg("gpg", &["--batch", "--verify", &format!("{name}.sig"), name]);
@@ -117,6 +123,15 @@ fn assert_checksums(folder: &Path, files: &BTreeMap<String, Vec<u8>>) {
     }
     gpg("gpgconf", &["--kill", "all"]);
     assert_verified_before_publication(folder, home.path());
+}
+
+/// The commands of the workflow that make and sign the checksums.
+fn signing_step() -> String {
+    const WORKFLOW: &str = include_str!("../../../.github/workflows/release.yml");
+    let (_, step) = WORKFLOW.split_once("- name: Create and sign the checksums\n").unwrap();
+    let (_, commands) = step.split_once("        run: |\n").unwrap();
+    let lines = commands.lines().map_while(|line| line.strip_prefix("          "));
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// The script of the release workflow accepts these files, and refuses each incomplete or changed release.

@@ -53,36 +53,36 @@ struct Release {
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(arguments)?;
+    if options.kinds.contains(&Kind::Rpm) {
+        rpm::require(options.set_up)?;
+    }
     let release = Release {
         version: options.version.clone(),
-        // Checksums have no time, and the machine that signs them has no checkout.
-        epoch: if options.only_sums { 0 } else { epoch()? },
+        epoch: epoch()?,
         level: if options.quick { 1 } else { 9 },
         work: options.out.join("work"),
         out: options.out.clone(),
     };
     fs::create_dir_all(&release.out).with_context(|| format!("create {}", release.out.display()))?;
-    if !options.only_sums {
-        release.clear_work()?;
-        for package in [PROVIDER, WRAPPER] {
-            if options.kinds.iter().any(|kind| kind.package() == package) {
-                let built = match &options.programs {
-                    Some(folder) => folder.join(package),
-                    None => release.build(package)?,
-                };
-                program::strip(&built, &release.program(package))?;
-            }
+    release.clear_work()?;
+    for package in [PROVIDER, WRAPPER] {
+        if options.kinds.iter().any(|kind| kind.package() == package) {
+            let built = match &options.programs {
+                Some(folder) => folder.join(package),
+                None => release.build(package)?,
+            };
+            program::strip(&built, &release.program(package))?;
         }
-        if options.kinds.iter().any(|kind| matches!(kind, Kind::Tar | Kind::Deb | Kind::Rpm)) {
-            wrapper::write_documents(&release, options.programs.is_none())?;
-        }
-        for kind in &options.kinds {
-            println!("{}", release.create(*kind)?.display());
-        }
-        release.clear_work()?;
     }
+    if options.kinds.iter().any(|kind| matches!(kind, Kind::Tar | Kind::Deb | Kind::Rpm)) {
+        wrapper::write_documents(&release, options.programs.is_none())?;
+    }
+    for kind in &options.kinds {
+        println!("{}", release.create(*kind)?.display());
+    }
+    release.clear_work()?;
     if options.is_complete() {
-        sums::write(&release, options.sign.as_deref())?;
+        sums::write(&release)?;
     }
     match &options.mirror {
         Some(mirror) => mirror::write(&release, mirror),

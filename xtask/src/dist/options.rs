@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail, ensure};
 use super::{PROVIDER, WRAPPER};
 use crate::steps::target;
 
-const USAGE: &str = "cargo xtask dist [--out DIR] [--mirror DIR] [--sign KEY] [--version VERSION] [--programs DIR] [--quick] \
-                     [--only provider|tar|deb|rpm|sbom]… [--sums]";
+const USAGE: &str = "cargo xtask dist [--out DIR] [--mirror DIR] [--version VERSION] [--programs DIR] [--quick] [--no-setup] \
+                     [--only provider|tar|deb|rpm|sbom]…";
 
 /// One file of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,15 +56,13 @@ pub(super) struct Options {
     pub(super) out: PathBuf,
     /// A directory to add the provider to.
     pub(super) mirror: Option<PathBuf>,
-    /// The GnuPG key that signs the checksums.
-    pub(super) sign: Option<String>,
     /// Programs to package instead of building them.
     pub(super) programs: Option<PathBuf>,
     /// Fast compression.
     pub(super) quick: bool,
+    /// Install missing programs.
+    pub(super) set_up: bool,
     pub(super) kinds: Vec<Kind>,
-    /// Only the checksums, of files that several machines have built.
-    pub(super) only_sums: bool,
 }
 
 impl Options {
@@ -73,11 +71,10 @@ impl Options {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             out: target().join("dist"),
             mirror: None,
-            sign: None,
             programs: None,
             quick: false,
+            set_up: true,
             kinds: Vec::new(),
-            only_sums: false,
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -86,11 +83,10 @@ impl Options {
                 "--version" => options.version = value()?.clone(),
                 "--out" => options.out = value()?.into(),
                 "--mirror" => options.mirror = Some(value()?.into()),
-                "--sign" => options.sign = Some(value()?.clone()),
                 "--programs" => options.programs = Some(value()?.into()),
                 "--quick" => options.quick = true,
                 "--only" => options.kinds.extend(Kind::named(value()?)?),
-                "--sums" => options.only_sums = true,
+                "--no-setup" => options.set_up = false,
                 other => bail!("unknown option {other}: {USAGE}"),
             }
         }
@@ -103,7 +99,7 @@ impl Options {
 
     /// Whether checksums are written. A part of a release has none.
     pub(super) fn is_complete(&self) -> bool {
-        self.only_sums || Kind::all().iter().all(|kind| self.kinds.contains(kind))
+        Kind::all().iter().all(|kind| self.kinds.contains(kind))
     }
 }
 
@@ -136,11 +132,10 @@ mod tests {
     #[test]
     fn only_selects_kinds_without_checksums() {
         let all = parse("").unwrap();
-        assert!(all.is_complete() && !all.only_sums, "{all:?}");
+        assert!(all.is_complete(), "{all:?}");
         let some = parse("--only deb --only rpm --version 1.2.3-rc.1").unwrap();
         assert!(!some.is_complete(), "{some:?}");
         assert_eq!(some.kinds, [Kind::Deb, Kind::Rpm]);
-        assert!(parse("--sums --only deb").unwrap().is_complete());
         assert!(parse("--only zip").is_err() && parse("--out").is_err());
     }
 

@@ -28,10 +28,23 @@ const FOLDERS: [&str; 7] = [
     "/usr/share/licenses/grit-wrapper",
 ];
 
-pub(super) fn create(release: &Release) -> anyhow::Result<PathBuf> {
-    if setup::find("rpmbuild").is_none() {
-        setup::install("rpmbuild", "rpm")?;
+/// Before the long build: the program that builds the package is on PATH, or is installed if `set_up`.
+pub(super) fn require(set_up: bool) -> anyhow::Result<()> {
+    if setup::find("rpmbuild").is_some() {
+        return Ok(());
     }
+    anyhow::ensure!(
+        set_up,
+        "rpmbuild is missing, and --no-setup installs nothing: install the package rpm, or leave out the .rpm with --only provider \
+         --only tar --only deb --only sbom"
+    );
+    println!(
+        "rpmbuild is missing: apt-get now installs the Debian package rpm and the packages that it needs (--no-setup prevents this)"
+    );
+    setup::install("rpmbuild", "rpm")
+}
+
+pub(super) fn create(release: &Release) -> anyhow::Result<PathBuf> {
     let work = release.work.join("rpm");
     let tree = work.join("tree");
     wrapper::lay_out(release, &tree, &PLACES)?;
