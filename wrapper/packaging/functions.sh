@@ -6,17 +6,23 @@ systemd_runs() {
     [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]
 }
 
-# PIDs of processes that run grit-wrapper, in the new or the replaced version.
-processes() {
-    find /proc/[0-9]*/exe -maxdepth 0 -lname "$PROGRAM*" 2>/dev/null | cut -d / -f 3
-}
-
 unit_of() {
     sed -n 's,.*/\([^/]*\.service\)$,\1,p' "/proc/$1/cgroup" 2>/dev/null | head -n 1
 }
 
 property() {
     systemctl show --property="$2" --value "$1"
+}
+
+# PID and unit of each service whose main process runs grit-wrapper, in the new or the replaced version. Another process can only seem to: a unit of
+# a user can have the same name, and a process with its own root directory can have this path.
+services() {
+    for pid in $(find /proc/[0-9]*/exe -maxdepth 0 -lname "$PROGRAM*" 2>/dev/null | cut -d / -f 3); do
+        unit=$(unit_of "$pid")
+        if [ -n "$unit" ] && [ "$(property "$unit" MainPID)" = "$pid" ]; then
+            echo "$pid $unit"
+        fi
+    done
 }
 
 runs_program() {
@@ -26,7 +32,6 @@ runs_program() {
 # On SIGUSR1 a wrapper executes the new binary. It stays the same process, and the parent of its runner.
 upgrade() {
     pid=$1 unit=$2
-    [ "$(property "$unit" MainPID)" = "$pid" ] || return 0
     if runs_program "$pid"; then
         return 0
     fi
@@ -52,18 +57,15 @@ upgrade() {
 # After an installation or upgrade.
 upgrade_running() {
     systemctl daemon-reload
-    for pid in $(processes); do
-        unit=$(unit_of "$pid")
-        [ -z "$unit" ] || upgrade "$pid" "$unit"
+    services | while read -r pid unit; do
+        upgrade "$pid" "$unit" </dev/null
     done
 }
 
 # Units that run grit-wrapper, or would at their next start, except grit-wrapper.service.
 users() {
     {
-        for pid in $(processes); do
-            unit_of "$pid"
-        done
+        services | cut -d ' ' -f 2
         grep -ls "$PROGRAM" /etc/systemd/system/*.service /etc/systemd/system/*.service.d/*.conf |
             sed 's,^/etc/systemd/system/\([^/]*\.service\).*,\1,'
     } | grep -v '^grit-wrapper\.service$' | sort -u | tr '\n' ' '

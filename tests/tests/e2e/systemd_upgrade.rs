@@ -128,6 +128,21 @@ fn upgrade_keeps_runner_and_removal_drains_it() {
         count => Err((count, machine.journal())),
     });
 
+    // A process that runs the program in another service, such as a job. This service starts without the package.
+    let waits = "[Service]\nExecStart=/bin/sh -c '/usr/bin/grit-wrapper wait --for stopped --address \
+                 unix:///run/grit-wrapper/wrapper.sock & wait'\n";
+    fs::write(machine.system.path("/run/systemd/system/waits.service"), waits).unwrap();
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "waits.service"]);
+    poll::until("the process", LIMIT, || {
+        let found = machine.system.run(&[
+            "sh",
+            "-c",
+            "grep --files-with-matches --null-data --line-regexp wait /proc/[0-9]*/cmdline",
+        ]);
+        if found.unwrap().stdout.is_empty() { Err(()) } else { Ok(()) }
+    });
+
     let held = machine.hold_jobs(1);
     std::thread::scope(|scope| {
         let removal = scope.spawn(|| machine.run(&["dpkg", "--remove", "grit-wrapper"]));
