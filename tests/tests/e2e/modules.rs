@@ -45,6 +45,19 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A configuration of a document or an example, with the modules of this commit, which are in `folder`. Its sources name the version of this commit:
+/// without a version, a new commit would change the instances of users.
+pub(super) fn with_local_modules(text: &str, folder: &str) -> String {
+    const SOURCE: &str = "github.com/runner-tools/terraform-provider-grit//examples/modules";
+    const VERSION: &str = concat!("?ref=v", env!("CARGO_PKG_VERSION"), "\"");
+    let count = text.matches(SOURCE).count();
+    assert!(
+        count > 0 && text.matches(VERSION).count() == count,
+        "not all sources end with {VERSION}: {text}"
+    );
+    text.replace(SOURCE, folder).replace(VERSION, "\"")
+}
+
 /// All modules, and a plugin directory with all providers.
 pub(super) fn workspace() -> Workspace {
     let mut workspace = Workspace::new(&[]).unwrap();
@@ -287,15 +300,9 @@ output "wrapper_address" {
 fn guide() -> String {
     const GUIDE: &str = include_str!("../../../docs/guides/grit-modules.md");
     let block = page::blocks(GUIDE, "terraform")[0];
-    let mut text = block.to_owned();
-    for (module, path) in [
-        ("gitlab.com/gitlab-org/ci-cd/runner-tools/grit//modules/google/runner", "./grit"),
-        ("github.com/runner-tools/terraform-provider-grit//examples/modules/rollout", "./rollout"),
-    ] {
-        assert!(text.contains(module), "{module}");
-        text = text.replace(module, path);
-    }
-    text
+    let theirs = "gitlab.com/gitlab-org/ci-cd/runner-tools/grit//modules/google/runner";
+    assert!(block.contains(theirs), "{block}");
+    with_local_modules(&block.replace(theirs, "./grit"), ".")
 }
 
 #[test]

@@ -16,11 +16,10 @@ use serde_json::{Value as Json, json};
 use super::{
     ci_component::{git, gitlab_in, install, succeeded},
     example::repository,
-    modules::{copy, run_in, workspace},
+    modules::{copy, run_in, with_local_modules, workspace},
 };
 
 const EXAMPLE: &str = "examples/rollouts/recycle";
-const MODULES: &str = "github.com/runner-tools/terraform-provider-grit//examples/modules";
 const REVISIONS: &str = "fleet/revisions.auto.tfvars.json";
 
 /// The module `runner-manager-aws`, as far as the example depends on it, with an instance of the lab.
@@ -74,7 +73,7 @@ struct Fleet {
 
 impl Fleet {
     fn new(revisions: &Json) -> Self {
-        let main = read(&format!("{EXAMPLE}/fleet/main.tf")).replace(MODULES, ".");
+        let main = with_local_modules(&read(&format!("{EXAMPLE}/fleet/main.tf")), ".");
         let mut rollout = Rollout::of(&main).unwrap();
         let key = rollout.lab.client_key().path.clone();
         let ssh =
@@ -224,7 +223,7 @@ fn configurations_of_cloud_guides_are_valid() {
     copy(&repository("examples/hosts/lifecycle-hook"), &modules.join("lifecycle-hook"));
     copy(&repository(EXAMPLE).join("fleet"), &modules.join("fleet"));
     let main = modules.join("fleet/main.tf");
-    fs::write(&main, fs::read_to_string(&main).unwrap().replace(MODULES, "..")).unwrap();
+    fs::write(&main, with_local_modules(&fs::read_to_string(&main).unwrap(), "..")).unwrap();
     for directory in ["lifecycle-hook", "fleet"] {
         run_in(&mut workspace, directory, &["validate", "-no-color"]).succeeded();
         let run = run_in(&mut workspace, directory, &["fmt", "-check", "-diff"]);

@@ -1,6 +1,6 @@
 # The runner managers, each with the date of its last replacement. Another date replaces the manager and its worker group, after a drain.
 module "manager" {
-  source   = "github.com/runner-tools/terraform-provider-grit//examples/modules/runner-manager-aws"
+  source   = "github.com/runner-tools/terraform-provider-grit//examples/modules/runner-manager-aws?ref=v0.1.0"
   for_each = var.revisions
 
   name               = each.key
@@ -16,7 +16,7 @@ module "manager" {
 }
 
 module "rollout" {
-  source = "github.com/runner-tools/terraform-provider-grit//examples/modules/rollout"
+  source = "github.com/runner-tools/terraform-provider-grit//examples/modules/rollout?ref=v0.1.0"
 
   runner_managers = { for key, manager in module.manager : key => manager.runner_manager }
 }
