@@ -16,6 +16,9 @@ locals {
 
   http_listen = var.metrics == null ? null : { host = "tcp://127.0.0.1:9253", network = "tcp://0.0.0.0:9253" }[var.metrics]
 
+  # Jobs run in containers on this host. Those of the other executors run on other hosts, or as processes of this host.
+  has_containers = var.executor == "docker"
+
   cloud_config = {
     # The host key is known before the first connection.
     ssh_deletekeys = true
@@ -39,7 +42,7 @@ locals {
     ]
 
     # Before the users are created.
-    write_files = [
+    write_files = concat([
       {
         path        = "/var/lib/grit/config.toml"
         permissions = "0600"
@@ -65,6 +68,7 @@ locals {
           # The synthetic job has a timeout of its own. A start timeout would stop the runner, and begin again.
           TimeoutStartSec=infinity
           Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
+          ${local.has_containers ? "ExecStartPre=/var/lib/grit/block-metadata.sh" : ""}
           ${local.http_listen == null ? "" : "Environment=GRIT_WRAPPER_HTTP_LISTEN=${local.http_listen}"}
         EOT
       },
@@ -74,7 +78,13 @@ locals {
         permissions = "0644"
         content     = templatefile("${path.module}/templates/deploy-forwarding.conf.tftpl", { deploy_user = var.deploy_user })
       },
-    ]
+      ], [
+      for name in local.has_containers ? ["block-metadata.sh"] : [] : {
+        path        = "/var/lib/grit/${name}"
+        permissions = "0700"
+        content     = file("${path.module}/templates/${name}")
+      }
+    ])
 
     runcmd = [["/var/lib/grit/first-boot.sh"]]
   }

@@ -6,7 +6,7 @@ output "user_data" {
 
 output "template_hash" {
   description = "Hash of this module's files that form the user data, defaults of the inputs included. It changes with an upgrade of the module, and not with the inputs."
-  value       = sha256(join("\n", [for name in ["main.tf", "variables.tf", "templates/config.toml.tftpl", "templates/deploy-forwarding.conf.tftpl", "templates/first-boot.sh.tftpl"] : filesha256("${path.module}/${name}")]))
+  value       = sha256(join("\n", [for name in ["main.tf", "variables.tf", "templates/block-metadata.sh", "templates/config.toml.tftpl", "templates/deploy-forwarding.conf.tftpl", "templates/first-boot.sh.tftpl"] : filesha256("${path.module}/${name}")]))
 }
 
 output "wrapper_address" {

@@ -9,6 +9,12 @@ variable "generation" {
   type        = string
   default     = ""
   nullable    = false
+
+  # It is a comment of a unit file.
+  validation {
+    condition     = !can(regex("[\r\n]", var.generation))
+    error_message = "It must be one line."
+  }
 }
 
 variable "gitlab_url" {
@@ -127,6 +133,12 @@ variable "deploy_public_keys" {
   validation {
     condition     = length(var.deploy_public_keys) > 0
     error_message = "Set at least one key. Without it, the provider cannot connect."
+  }
+
+  # Another line, or options before the type, would be a key without the restrictions of the deploy user.
+  validation {
+    condition     = alltrue([for key in var.deploy_public_keys : can(regex("^(ssh|ecdsa|sk)-[a-z0-9@.-]+ [^\r\n]+$", trimspace(key)))])
+    error_message = "Each key must be one line that begins with its type, for example ssh-ed25519."
   }
 }
 

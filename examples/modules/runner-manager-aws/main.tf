@@ -82,6 +82,8 @@ resource "aws_instance" "this" {
 
   metadata_options {
     http_tokens = "required"
+    # Containers of jobs are one hop farther away: they cannot read the user data, which has the runner token and the private host key.
+    http_put_response_hop_limit = 1
   }
 
   root_block_device {

@@ -89,7 +89,10 @@ fn aws_instance() -> BlockSchema {
         ("private_ip", OptionalComputed, String),
         ("public_ip", Computed, String),
     ]);
-    let metadata = block([("http_tokens", OptionalComputed, String)]);
+    let metadata = block([
+        ("http_tokens", OptionalComputed, String),
+        ("http_put_response_hop_limit", OptionalComputed, Number),
+    ]);
     let disk = block([("volume_size", OptionalComputed, Number), ("encrypted", OptionalComputed, Bool)]);
     with(
         instance,

@@ -1,6 +1,11 @@
 //! The user data of the module `cloud-init`: valid by cloud-init's schema, and executed by cloud-init on a booted system.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use grit_tests::{
     cloud_init::{document, user_data},
@@ -73,6 +78,51 @@ fn first_boot_script_parses_with_and_without_optional_parts() {
         fs::write(&file, script).unwrap();
         let parsed = Command::new("sh").arg("-n").arg(&file).output().unwrap();
         assert!(parsed.status.success(), "{inputs}: {}\n{script}", both(&parsed));
+    }
+}
+
+/// The service runs the script before each start, also after a restart of the runner.
+#[test]
+fn script_against_metadata_service_adds_each_rule_once() {
+    let document = document(&KeyPair::generate().unwrap(), &json!({ "executor": "docker" })).unwrap();
+    let script = document["write_files"][4]["content"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("script"), script).unwrap();
+    let run = || {
+        let mut command = Command::new("/bin/sh");
+        command.arg(path("script")).env("PATH", folder.path()).current_dir(folder.path()).output().unwrap()
+    };
+    // A runner whose jobs can read the user data must not start.
+    let without = run();
+    assert!(!without.status.success() && both(&without).contains("iptables"), "{}", both(&without));
+
+    // A firewall that has the chain already, as after the start of Docker, and that knows its rules.
+    let program = "#!/bin/sh\n[ \"$1\" = --wait ] || exit 2\nkind=$2\nshift 2\nrule=\"$0 $*\"\ncase $kind in\n\
+                   --new-chain) exit 1 ;;\n--check) while read -r known; do [ \"$known\" = \"$rule\" ] && exit 0; done <rules; exit 1 ;;\n\
+                   --insert) echo \"$rule\" >>rules ;;\n*) exit 2 ;;\nesac\n";
+    fs::write(path("rules"), "").unwrap();
+    for name in ["iptables", "ip6tables"] {
+        fs::write(path(name), program).unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for _ in 0..2 {
+        let output = run();
+        assert!(output.status.success(), "{}", both(&output));
+        let rules = fs::read_to_string(path("rules")).unwrap();
+        let rules: Vec<_> = rules.lines().map(|rule| rule.rsplit('/').next().unwrap()).collect();
+        let rule = |program: &str, address: &str| {
+            format!(
+                "{program} DOCKER-USER --protocol tcp ! --destination-port 53 --destination {address} --jump REJECT"
+            )
+        };
+        let expected = [
+            rule("iptables", "169.254.169.254"),
+            rule("ip6tables", "fd00:ec2::254"),
+            rule("ip6tables", "fd20:ce::254"),
+        ];
+        let expected = if Path::new("/proc/net/if_inet6").exists() { &expected[..] } else { &expected[..1] };
+        assert_eq!(rules, expected);
     }
 }
 

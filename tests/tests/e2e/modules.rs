@@ -132,6 +132,7 @@ fn upgraded_module_has_another_worker_group() {
         for file in [
             "main.tf",
             "variables.tf",
+            "templates/block-metadata.sh",
             "templates/config.toml.tftpl",
             "templates/deploy-forwarding.conf.tftpl",
             "templates/first-boot.sh.tftpl",

@@ -111,6 +111,70 @@ run "boot_verify_can_be_disabled" {
   }
 }
 
+run "containers_of_jobs_cannot_read_the_user_data" {
+  command = plan
+
+  variables {
+    executor = "docker"
+  }
+
+  assert {
+    condition     = yamldecode(output.user_data).write_files[4].path == "/var/lib/grit/block-metadata.sh" && yamldecode(output.user_data).write_files[4].permissions == "0700"
+    error_message = "The script must be on the host."
+  }
+  assert {
+    condition     = strcontains(yamldecode(output.user_data).write_files[2].content, "\n[Service]\n") && strcontains(yamldecode(output.user_data).write_files[2].content, "\nExecStartPre=/var/lib/grit/block-metadata.sh\n")
+    error_message = "The rules must exist before each start of the runner, also after a reboot."
+  }
+}
+
+run "other_executors_need_no_rules_for_containers" {
+  command = plan
+
+  variables {
+    executor = "docker-autoscaler"
+  }
+
+  assert {
+    condition     = !strcontains(output.user_data, "block-metadata")
+    error_message = "The manager has no containers, and may have no iptables."
+  }
+}
+
+run "second_lines_are_refused" {
+  command = plan
+
+  variables {
+    generation         = "a\n[Service]\nExecStartPre=/bin/false"
+    deploy_public_keys = ["ssh-ed25519 AAAA deploy\nssh-ed25519 BBBB other"]
+  }
+
+  expect_failures = [var.generation, var.deploy_public_keys]
+}
+
+run "options_of_a_key_are_refused" {
+  command = plan
+
+  variables {
+    deploy_public_keys = ["ssh-ed25519 AAAA deploy", "command=\"/bin/sh\" ssh-ed25519 AAAA"]
+  }
+
+  expect_failures = [var.deploy_public_keys]
+}
+
+run "package_is_downloaded_where_only_root_can_write" {
+  command = plan
+
+  variables {
+    wrapper_package = { url = "https://example.com/grit-wrapper.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+  }
+
+  assert {
+    condition     = !strcontains(output.user_data, "/tmp/") && strcontains(output.user_data, "dpkg --install /var/lib/grit/grit-wrapper.deb")
+    error_message = "Another user must not replace the package."
+  }
+}
+
 run "invalid_inputs_are_refused" {
   command = plan
 

@@ -84,6 +84,15 @@ run "manager_without_worker_group" {
   }
 }
 
+run "containers_of_jobs_cannot_reach_the_metadata_service" {
+  command = apply
+
+  assert {
+    condition     = aws_instance.this.metadata_options[0].http_put_response_hop_limit == 1 && aws_instance.this.metadata_options[0].http_tokens == "required"
+    error_message = "The user data has the runner token and the private host key."
+  }
+}
+
 run "invalid_name_is_refused" {
   command = plan
 
