@@ -3,7 +3,7 @@
 
 locals {
   # The host key, the files that form the user data (this one has the configuration of the autoscaler), and all inputs except those that change in
-  # place (`security_group_ids`, `tags`).
+  # place (`security_group_ids`, `tags`, `termination_protection`).
   generation = nonsensitive(substr(sha256(jsonencode([
     var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash, filesha256("${path.module}/main.tf"),
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
@@ -75,6 +75,7 @@ resource "aws_instance" "this" {
   associate_public_ip_address = var.associate_public_ip_address
   user_data                   = module.cloud_init.user_data
   user_data_replace_on_change = true
+  disable_api_termination     = var.termination_protection
 
   tags = merge(var.tags, {
     Name = var.name

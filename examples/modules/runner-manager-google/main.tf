@@ -3,7 +3,7 @@
 
 locals {
   # The host key, the files that form the user data (this one has the configuration of the autoscaler), and all inputs except those that change in
-  # place (`network_tags`, `labels`).
+  # place (`network_tags`, `labels`, `termination_protection`).
   generation = nonsensitive(substr(sha256(jsonencode([
     var.revision, tls_private_key.host.public_key_openssh, module.cloud_init.template_hash, filesha256("${path.module}/main.tf"),
     var.gitlab_url, var.runner_token, var.executor, var.concurrent, var.runners_config, var.global_config, var.boot_verify_timeout, var.metrics,
@@ -75,6 +75,8 @@ resource "google_compute_instance" "this" {
   machine_type = var.machine_type
   tags         = var.network_tags
   labels       = var.labels
+
+  deletion_protection = var.termination_protection
 
   metadata = {
     user-data              = module.cloud_init.user_data

@@ -84,6 +84,13 @@ variable "worker_group" {
   default = null
 }
 
+variable "termination_protection" {
+  description = "Google Cloud refuses to terminate the instance, also with `-target`. Set `false` for the managers of the old version, apply, and then roll out."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "revision" {
   description = "Another value replaces the runner manager and its worker group, without another change. Do not replace the instance with `-replace`."
   type        = string

@@ -85,6 +85,7 @@ fn aws_instance() -> BlockSchema {
         ("associate_public_ip_address", OptionalComputed, Bool),
         ("user_data", OptionalComputed, String),
         ("user_data_replace_on_change", Optional, Bool),
+        ("disable_api_termination", OptionalComputed, Bool),
         ("tags", Optional, text_map()),
         ("private_ip", OptionalComputed, String),
         ("public_ip", Computed, String),
@@ -163,6 +164,7 @@ fn google_compute_instance() -> BlockSchema {
         ("tags", Optional, AttributeType::Set(Box::new(String))),
         ("labels", Optional, text_map()),
         ("metadata", Optional, text_map()),
+        ("deletion_protection", Optional, Bool),
     ]);
     let parameters = block([("image", OptionalComputed, String), ("size", OptionalComputed, Number)]);
     let disk = with(block([]), [("initialize_params", NestedBlock::Optional(parameters))]);

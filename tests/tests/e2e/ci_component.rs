@@ -3,7 +3,10 @@
 
 use std::{
     fs,
-    os::unix::{fs::symlink, process::CommandExt as _},
+    os::unix::{
+        fs::{PermissionsExt as _, symlink},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -169,6 +172,30 @@ fn parallelism_is_passed_to_each_apply() {
     assert_eq!(preview.matches("apply -parallelism=\"30\" ").count(), 2, "{preview}");
 }
 
+/// A plan of a part can destroy an instance without its drain.
+#[test]
+fn plan_of_a_part_is_refused_before_terraform_starts() {
+    let mut repository = Repository::new("");
+    repository.commit(&["m1-v1"]);
+    for variable in [
+        "TF_CLI_ARGS=-target=lab_instance.manager",
+        "TF_CLI_ARGS_plan=-refresh=false -target lab_instance.manager",
+        "TF_CLI_ARGS_plan=--exclude=grit_runner_drain.manager",
+        "TF_CLI_ARGS_apply=-target=lab_instance.manager",
+    ] {
+        let output = repository.pipeline().args(["--variable", variable]).output().unwrap();
+        let text = text_of(&output);
+        assert!(
+            !output.status.success() && text.contains("contains -target or -exclude"),
+            "{variable}: {text}"
+        );
+        assert!(!text.contains("Terraform has been successfully initialized"), "{variable}: {text}");
+    }
+    succeeded(
+        &repository.pipeline().args(["--variable", "TF_CLI_ARGS_plan=-lock-timeout=1m"]).output().unwrap(),
+    );
+}
+
 /// With two runs, the first apply sets the wait variable to false and the delayed job sets it to true.
 #[test]
 fn two_runs_set_wait_variable() {
@@ -195,6 +222,24 @@ fn second_run_waits_without_changes() {
     let second_run = |repository: &Repository| {
         repository.gitlab(&["--force-shell-executor", "fleet:wait"]).output().unwrap()
     };
+    // An action is not a change (Terraform 1.14). A program that adds one to the plan stands in for such a Terraform.
+    let program = repository.rollout.lab.folder().join("terraform-with-action");
+    let real = terraform::terraform().unwrap();
+    let action =
+        r#"{"@level":"info","action":{"addr":"action.grit_drain.a"},"type":"planned_action_invocation"}"#;
+    let script = format!(
+        "#!/bin/sh\n{real:?} \"$@\" || exit\ncase \"$*\" in 'plan -json'*) echo '{action}' ;; esac\n"
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let variable = format!("GRIT_TERRAFORM={}", program.display());
+    let with_action = repository
+        .gitlab(&["--force-shell-executor", "--variable", &variable, "fleet:wait"])
+        .output()
+        .unwrap();
+    let text = text_of(&with_action);
+    assert!(!with_action.status.success() && text.contains("so nothing was applied"), "{text}");
+
     let text = succeeded(&second_run(&repository));
     assert!(text.contains("0 added, 1 changed, 0 destroyed"), "{text}");
 

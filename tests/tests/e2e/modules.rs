@@ -153,8 +153,8 @@ fn upgraded_module_has_another_worker_group() {
 #[test]
 fn generation_has_every_input_that_replaces_the_instance() {
     for (module, in_place) in [
-        ("runner-manager-aws", ["name", "security_group_ids", "tags"]),
-        ("runner-manager-google", ["name", "network_tags", "labels"]),
+        ("runner-manager-aws", ["name", "security_group_ids", "tags", "termination_protection"]),
+        ("runner-manager-google", ["name", "network_tags", "labels", "termination_protection"]),
     ] {
         let read =
             |file: &str| fs::read_to_string(repository("examples/modules").join(module).join(file)).unwrap();

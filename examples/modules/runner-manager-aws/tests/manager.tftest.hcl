@@ -93,6 +93,28 @@ run "containers_of_jobs_cannot_reach_the_metadata_service" {
   }
 }
 
+run "instance_can_be_protected_against_termination" {
+  command = apply
+
+  variables {
+    termination_protection = true
+  }
+
+  assert {
+    condition     = aws_instance.this.disable_api_termination
+    error_message = "The cloud must refuse to terminate the instance."
+  }
+}
+
+run "instance_is_not_protected_by_default" {
+  command = apply
+
+  assert {
+    condition     = !aws_instance.this.disable_api_termination
+    error_message = "Each rollout terminates instances."
+  }
+}
+
 run "invalid_name_is_refused" {
   command = plan
 

@@ -84,6 +84,28 @@ run "manager_without_worker_group" {
   }
 }
 
+run "instance_can_be_protected_against_termination" {
+  command = apply
+
+  variables {
+    termination_protection = true
+  }
+
+  assert {
+    condition     = google_compute_instance.this.deletion_protection
+    error_message = "The cloud must refuse to terminate the instance."
+  }
+}
+
+run "instance_is_not_protected_by_default" {
+  command = apply
+
+  assert {
+    condition     = !google_compute_instance.this.deletion_protection
+    error_message = "Each rollout terminates instances."
+  }
+}
+
 run "invalid_name_is_refused" {
   command = plan
 
