@@ -44,6 +44,17 @@ impl From<v1::CancelledDrain> for CancelledDrain {
     }
 }
 
+impl DrainInfo {
+    /// The outcome, as it is logged and recorded.
+    pub fn outcome_text(&self) -> Option<&'static str> {
+        match (self.outcome?, self.open_requests) {
+            // The runner does not report them, so that a lost job would not be known.
+            (DrainOutcome::Clean, None) => Some("clean; open requests unknown"),
+            (outcome, _) => Some(outcome.as_str()),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainOutcome {
     /// The runner finished its jobs.
@@ -85,5 +96,24 @@ impl DrainOutcome {
             v1::DrainOutcome::NoRunner => Some(Self::NoRunner),
             v1::DrainOutcome::OpenRequests => Some(Self::OpenRequests),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Snapshot;
+
+    #[test]
+    fn clean_drain_without_a_number_is_shown_as_unknown() {
+        let text = |outcome: v1::DrainOutcome, open_requests| {
+            let drain = v1::Drain { outcome: outcome.into(), open_requests, ..v1::Drain::default() };
+            let status = v1::Status { drain: Some(drain), ..v1::Status::default() };
+            Snapshot::from(status).drain().and_then(DrainInfo::outcome_text)
+        };
+        assert_eq!(text(v1::DrainOutcome::Clean, Some(0)), Some("clean"));
+        assert_eq!(text(v1::DrainOutcome::Clean, None), Some("clean; open requests unknown"));
+        assert_eq!(text(v1::DrainOutcome::Killed, None), Some("killed"));
+        assert_eq!(text(v1::DrainOutcome::Unspecified, None), None);
     }
 }

@@ -3,6 +3,7 @@
 use grit_plugin::{call, schema::AttributePath};
 
 use crate::{
+    client::DrainInfo,
     duration::human,
     explain::{
         drain::{self, Subject},
@@ -41,7 +42,16 @@ pub(super) fn report_end(
         }
         StartedBy::Joined | StartedBy::Here => {
             let joined = ended.started_by == StartedBy::Joined;
-            tracing::info!(manager = name, waited, forced = ended.forced, joined, reason, "runner exited");
+            let outcome = ended.snapshot.drain().and_then(DrainInfo::outcome_text);
+            tracing::info!(
+                manager = name,
+                waited,
+                forced = ended.forced,
+                joined,
+                reason,
+                outcome,
+                "runner exited"
+            );
         }
     }
     for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {

@@ -4,7 +4,7 @@ use grit_plugin::schema::{Value, computed_text};
 use time::OffsetDateTime;
 
 use crate::{
-    client::Snapshot,
+    client::{DrainInfo, Snapshot},
     config::{
         computed::{optional_value, rfc3339},
         object::object,
@@ -26,8 +26,8 @@ object! {
              confirmed that it is gone; `draining` or `terminating`: the shutdown is in progress (`wait = false`).";
         pub(super) exit: Value<String> = computed_text => "Exit status of the runner process, such as `exit code 0`.";
         pub(super) outcome: Value<String> = computed_text =>
-            "Result of the drain: `clean`, `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or \
-             `no_runner`.";
+            "Result of the drain: `clean`, `clean; open requests unknown` (the runner does not report its open job requests), \
+             `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or `no_runner`.";
         pub(super) drain_id: Value<String> = computed_text => "Identifier of the drain on the host.";
         pub(super) receipt: Value<String> = computed_text => format!(
             "Running jobs of the runner manager that GitLab lists after the exit of the runner: `{}`, or their number. Null if the provider \
@@ -74,7 +74,7 @@ impl Evidence {
         let detail = snapshot.detail.as_deref();
         let drain = detail.and_then(|detail| detail.drain.as_ref());
         let exit = detail.and_then(|detail| detail.exit).map(|exit| exit.how.to_string());
-        let outcome = drain.and_then(|drain| drain.outcome).map(|outcome| outcome.as_str().to_owned());
+        let outcome = drain.and_then(DrainInfo::outcome_text).map(str::to_owned);
         let mut wrapper = snapshot.wrapper();
         if !protected {
             wrapper.push_str(&format!(" ({UNVERIFIED_PEER})"));
