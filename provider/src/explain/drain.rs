@@ -189,13 +189,8 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Option<Pr
         );
     }
     let next_step = if planned.health_ends {
-        append(
-            &mut happened,
-            "This plan also destroys a grit_runner_health: `terraform destroy` and the deletion of a module do this, a rollout does not. \
-             An instance that this plan keeps stays without a runner.",
-        );
-        "To keep the runner, for example because a module block was deleted, restore the block, or remove the drain from the state with \
-         a `removed` block before the apply."
+        append(&mut happened, NO_ROLLOUT);
+        KEEP_RUNNER
     } else {
         ""
     };
@@ -206,6 +201,22 @@ pub(crate) fn planned(manager: &str, host: &str, planned: &Planned) -> Option<Pr
         happened,
         next_step,
     ))
+}
+
+const NO_ROLLOUT: &str = "This plan also destroys a grit_runner_health: `terraform destroy` and the deletion of a module do this, a rollout \
+                          does not. An instance that this plan keeps stays without a runner.";
+
+const KEEP_RUNNER: &str = "To keep the runner, for example because a module block was deleted, restore the block, or remove the drain from the \
+                           state with a `removed` block before the apply.";
+
+/// The warning of [`planned`] for drain resources that were planned before their health check.
+pub(crate) fn planned_with_health(managers: &[String]) -> Problem {
+    Problem::new(
+        Code::Notice,
+        "The plan shuts down a runner",
+        format!("This plan ends the grit_runner_drain of {}. {NO_ROLLOUT}", managers.join(", ")),
+        KEEP_RUNNER,
+    )
 }
 
 /// The settings of a drain that a plan contains.

@@ -270,9 +270,13 @@ impl Resource for RunnerHealth {
         Ok(state)
     }
 
-    /// The drain resources of this health check are planned after it.
+    /// In `terraform destroy`, the drain resources of this health check are planned after it. In a plan without their blocks, they can be planned before.
     async fn plan_destroy(&self, _: HealthState) -> Result<(), Problems> {
         self.context.run.record(Row::of_manager(Event::HealthEnding, "", Identities::default()), call().walk);
+        let ending = self.context.run.ending_managers();
+        if call().walk != Walk::Apply && !ending.is_empty() {
+            call().warn(crate::explain::drain::planned_with_health(&ending));
+        }
         Ok(())
     }
 

@@ -168,6 +168,14 @@ impl Run {
         self.ledger().of(&|event| *event == Event::HealthEnding).next().is_some()
     }
 
+    /// The runner managers whose drain resources this run has planned to destroy or replace.
+    pub(crate) fn ending_managers(&self) -> Vec<String> {
+        let ledger = self.ledger();
+        let names: std::collections::BTreeSet<_> =
+            ledger.of(&Event::is_ending).map(|row| row.name.clone()).collect();
+        names.into_iter().collect()
+    }
+
     /// Of a health check, this number of drains end that it does not start. True: with those of other health checks, Terraform has no free operation
     /// for one of these, and this was not so before.
     pub(crate) fn leaves_alone(&self, drains: usize) -> bool {
