@@ -17,9 +17,7 @@ mod wrapper_client;
 pub(crate) use any::Client;
 pub use any::{Clients, SimulatedWrapper};
 pub(crate) use contacts::{Contact, Contacts, Offer, Waiting};
-pub(crate) use drain_info::CancelledDrain;
-#[cfg(test)]
-pub(crate) use drain_info::DrainInfo;
+pub(crate) use drain_info::{CancelledDrain, DrainInfo};
 pub use error::ClientError;
 #[cfg(test)]
 pub(crate) use error::example_route;
