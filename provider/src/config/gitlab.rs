@@ -10,7 +10,7 @@ use super::{object::object, text::set};
 use crate::{
     explain::values,
     fleet::receipt::NoReceipt,
-    gitlab::{Connections, Gitlab, Instance, certificates},
+    gitlab::{Connections, Gitlab, Instance, Proxy, certificates},
 };
 
 /// The instance, unless `url` sets another.
@@ -21,7 +21,8 @@ object! {
     pub(super) struct GitlabArgs {
         url: Value<String> = text => format!(
             "URL of the GitLab instance. Environment: `GRIT_GITLAB_URL`. Default `{URL}`. The token is sent to this instance only. For \
-             a runner that is registered at another instance, the provider sends no request, and shows a warning."
+             a runner that is registered at another instance, the provider sends no request, and shows a warning. The connection uses the proxy \
+             of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`."
         ), check_valid(is_url, values::gitlab_url);
         token: Value<String> = secret =>
             "Personal, group or project access token of an owner of the runners or of an administrator. Required scope: `read_api`, or \
@@ -73,7 +74,12 @@ impl GitlabArgs {
     }
 
     /// Opens no connection. A value that became known only in the apply was not checked.
-    pub(super) fn client(&self, connections: &Connections) -> Result<Gitlab, Unusable> {
+    /// `variable` reads environment variables.
+    pub(super) fn client(
+        &self,
+        connections: &Connections,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Gitlab, Unusable> {
         let (url, certificates) = (set(&self.url), set(&self.ca_certificate));
         let instance = Instance::parse(url.as_deref().unwrap_or(URL)).ok_or(Unusable::Invalid("url"))?;
         if set(&self.token).is_some_and(|token| !is_token(&token)) {
@@ -83,7 +89,8 @@ impl GitlabArgs {
             return Err(Unusable::Invalid("ca_certificate"));
         }
         let token = Secret::new(set(&self.token).ok_or(Unusable::NoToken)?);
-        Gitlab::new(instance, &token, certificates, connections).ok_or(Unusable::Invalid("token"))
+        let proxy = Proxy::of(&instance, variable);
+        Gitlab::new(instance, &token, certificates, proxy, connections).ok_or(Unusable::Invalid("token"))
     }
 }
 
@@ -127,9 +134,9 @@ mod tests {
                 variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             };
             match GitlabArgs::or_environment(gitlab, variable) {
-                Value::Value(args) => {
-                    Some(args.client(&Connections::Https).map(|gitlab| gitlab.instance().to_string()))
-                }
+                Value::Value(args) => Some(
+                    args.client(&Connections::Https, variable).map(|gitlab| gitlab.instance().to_string()),
+                ),
                 _ => None,
             }
         };

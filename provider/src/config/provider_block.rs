@@ -88,13 +88,13 @@ impl Configuration {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let job_url = variable("CI_JOB_URL").unwrap_or_default();
-        let block = block.or_environment(variable);
+        let block = block.or_environment(&variable);
         let max_handshakes = whole(&block.max_parallel).unwrap_or(HANDSHAKES).clamp(1, HANDSHAKES);
         let ssh = block.ssh.unwrap_or_default();
         let connector = Connector::new(ssh.settings(max_handshakes));
         let (clients, connections) =
             simulated.unwrap_or_else(|| (Clients::Ssh(connector.clone()), Connections::Https));
-        let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client(&connections));
+        let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client(&connections, &variable));
         let (contacts, retry) = (Contacts::default(), block.retry.as_option());
         Self { connector, clients, contacts, ssh, gitlab, retry, job_url }
     }

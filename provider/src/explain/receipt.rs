@@ -190,13 +190,13 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
             format!("the host reports {ids} registrations, and the provider asks for at most {MAX_QUESTIONS}"),
             "Check the configuration of the runner, and the running jobs of the runner manager in GitLab.",
         ),
-        NoReceipt::Failed { instance, error } => (
+        NoReceipt::Failed { gitlab, error } => (
             match error {
                 GitlabError::Timeout(_) | GitlabError::Request(_) => Code::ConnectFailed,
                 error if error.is_refusal() => Code::Refused,
                 _ => Code::ConnectFailed,
             },
-            format!("GitLab at {instance} did not return the running jobs: {error}"),
+            format!("GitLab at {gitlab} did not return the running jobs: {error}"),
             "Check the running jobs of the runner manager in GitLab, and `gitlab` in the provider block. The token needs the scope `read_api`, and its \
              user must own the runner or be an administrator.",
         ),

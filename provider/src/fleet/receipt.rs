@@ -79,8 +79,9 @@ pub(crate) enum NoReceipt {
     TooManyIds {
         ids: usize,
     },
+    /// `gitlab`: the instance, and the proxy on the way to it.
     Failed {
-        instance: String,
+        gitlab: String,
         error: GitlabError,
     },
     Interrupted,
@@ -104,7 +105,7 @@ pub(crate) async fn ask(
             biased;
             () = stop.cancelled() => Some(NoReceipt::Interrupted),
             error = listed.until_empty(manager, gitlab, times) => {
-                error.map(|error| NoReceipt::Failed { instance: gitlab.instance().to_string(), error })
+                error.map(|error| NoReceipt::Failed { gitlab: gitlab.named(), error })
             }
         };
         missing.extend(failed);

@@ -11,6 +11,7 @@ use super::{
     error::GitlabError,
     https::Https,
     instance::Instance,
+    proxy::Proxy,
 };
 
 /// The maximum duration of a request.
@@ -41,6 +42,7 @@ pub(super) enum Connection {
     Https {
         /// In PEM format, besides the authorities of the machine.
         ca_certificate: Option<String>,
+        proxy: Option<Proxy>,
         client: OnceCell<Https>,
     },
     Simulated(Arc<dyn SimulatedGitlab>),
@@ -48,9 +50,9 @@ pub(super) enum Connection {
 
 impl Connections {
     /// Opens no connection, and reads no file.
-    pub(super) fn connection(&self, ca_certificate: Option<String>) -> Connection {
+    pub(super) fn connection(&self, ca_certificate: Option<String>, proxy: Option<Proxy>) -> Connection {
         match self {
-            Self::Https => Connection::Https { ca_certificate, client: OnceCell::new() },
+            Self::Https => Connection::Https { ca_certificate, proxy, client: OnceCell::new() },
             Self::Simulated(gitlab) => Connection::Simulated(Arc::clone(gitlab)),
         }
     }
@@ -67,8 +69,8 @@ impl Connection {
         body: Body,
     ) -> Result<Answer, GitlabError> {
         let answer = match self {
-            Self::Https { ca_certificate, client } => {
-                let new = || Https::new(instance.uses_tls(), ca_certificate.as_deref());
+            Self::Https { ca_certificate, proxy, client } => {
+                let new = || Https::new(instance.uses_tls(), ca_certificate.as_deref(), proxy.as_ref());
                 let client = client.get_or_try_init(new).await?;
                 timeout(REQUEST_LIMIT, client.call(method, &url, token, body)).await
             }

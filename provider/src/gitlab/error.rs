@@ -19,6 +19,8 @@ pub enum GitlabError {
     /// The host name does not exist, or the two sides of TLS do not accept each other: another attempt has the same result.
     #[error("the request failed: {0}")]
     NoConnection(String),
+    #[error("the proxy of the environment is not an `http` or `https` proxy")]
+    UnsupportedProxy,
     #[error("no response within {} s", .0.as_secs())]
     Timeout(Duration),
     #[error("{}", of_status(*.0))]
@@ -38,7 +40,9 @@ impl GitlabError {
     pub(super) fn request(error: &(dyn Error + 'static)) -> Self {
         let texts = successors(Some(error), |&error| error.source()).map(ToString::to_string);
         let text = texts.collect::<Vec<_>>().join(": ");
-        let is_permanent = is_unknown_name(&text) || causes(error).any(is_refusal_of_tls);
+        // The texts are those of the name service, and of hyper-util's tunnels for a proxy that answers 407.
+        let has_text = is_unknown_name(&text) || text.contains("proxy authorization required");
+        let is_permanent = has_text || causes(error).any(is_refusal_of_tls);
         if is_permanent { Self::NoConnection(text) } else { Self::Request(text) }
     }
 
@@ -53,6 +57,7 @@ impl GitlabError {
             Self::NoAuthorities
             | Self::Tls(_)
             | Self::NoConnection(_)
+            | Self::UnsupportedProxy
             | Self::TooLarge(_)
             | Self::NotGitlab
             | Self::TooManyJobs

@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use http::{
     HeaderValue, Method, Request,
-    header::{ACCEPT, CONTENT_LENGTH, USER_AGENT},
+    header::{ACCEPT, CONTENT_LENGTH, PROXY_AUTHORIZATION, USER_AGENT},
 };
 use http_body_util::{BodyExt as _, Empty};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::task::spawn_blocking;
 use tokio_rustls::rustls::{
     ClientConfig, RootCertStore,
@@ -22,6 +19,7 @@ use tokio_rustls::rustls::{
 use super::{
     answer::{Answer, Body},
     error::GitlabError,
+    proxy::{Proxy, Way},
 };
 
 /// Ten times larger than a page of jobs.
@@ -30,13 +28,23 @@ const MAX_RESPONSE: usize = 8 << 20;
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("terraform-provider-grit/", env!("CARGO_PKG_VERSION")));
 
-/// A client without redirects and without proxies.
-pub(super) struct Https(Client<HttpsConnector<HttpConnector>, Empty<&'static [u8]>>);
+/// A client without redirects.
+pub(super) struct Https {
+    client: Client<HttpsConnector<Way>, Empty<&'static [u8]>>,
+    proxy_authorization: Option<HeaderValue>,
+}
 
 impl Https {
-    pub(super) async fn new(uses_tls: bool, ca_certificate: Option<&str>) -> Result<Self, GitlabError> {
+    pub(super) async fn new(
+        uses_tls: bool,
+        ca_certificate: Option<&str>,
+        proxy: Option<&Proxy>,
+    ) -> Result<Self, GitlabError> {
+        if proxy.is_some_and(|proxy| !proxy.is_supported()) {
+            return Err(GitlabError::UnsupportedProxy);
+        }
         let mut authorities = RootCertStore::empty();
-        if uses_tls {
+        if uses_tls || proxy.is_some_and(Proxy::uses_tls) {
             // Reads files, which may be slow.
             let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
             let found = found.map_err(|_| GitlabError::NoAuthorities)?;
@@ -55,8 +63,10 @@ impl Https {
             .with_root_certificates(authorities)
             .with_no_client_auth();
         let connector =
-            HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
-        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+            || HttpsConnectorBuilder::new().with_tls_config(config.clone()).https_or_http().enable_http1();
+        let way = Way::new(proxy.cloned(), connector().build());
+        let client = Client::builder(TokioExecutor::new()).build(connector().wrap_connector(way));
+        Ok(Self { client, proxy_authorization: proxy.and_then(Proxy::authorization).cloned() })
     }
 
     /// Sends one request. Dropping the future cancels it.
@@ -67,7 +77,7 @@ impl Https {
         token: &HeaderValue,
         body: Body,
     ) -> Result<Answer, GitlabError> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(url)
             .header(USER_AGENT, AGENT)
@@ -76,7 +86,10 @@ impl Https {
             .header(CONTENT_LENGTH, 0)
             .body(Empty::new())
             .map_err(|error| GitlabError::request(&error))?;
-        let answer = self.0.request(request).await.map_err(|error| GitlabError::request(&error))?;
+        if let Some(authorization) = &self.proxy_authorization {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
+        let answer = self.client.request(request).await.map_err(|error| GitlabError::request(&error))?;
         let next_page = answer.headers().get("x-next-page");
         let next_page = next_page.map(|page| String::from_utf8_lossy(page.as_bytes()).into_owned());
         let has_total = answer.headers().contains_key("x-total");

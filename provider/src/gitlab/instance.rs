@@ -29,8 +29,12 @@ impl Instance {
 
     /// Whether requests leave this machine without encryption.
     pub(crate) fn is_in_clear(&self) -> bool {
+        !self.uses_tls() && !self.is_this_machine()
+    }
+
+    pub(super) fn is_this_machine(&self) -> bool {
         let host = self.origin.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-        !self.uses_tls() && !host.is_some_and(|host| is_loopback(&host))
+        host.is_some_and(|host| is_loopback(&host))
     }
 
     pub(super) fn uses_tls(&self) -> bool {

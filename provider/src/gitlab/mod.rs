@@ -7,6 +7,7 @@ mod any;
 mod error;
 mod https;
 mod instance;
+mod proxy;
 
 use std::{fmt, sync::Arc};
 
@@ -20,6 +21,7 @@ pub use error::GitlabError;
 use grit_ssh::Secret;
 pub(crate) use https::certificates;
 pub(crate) use instance::Instance;
+pub(crate) use proxy::Proxy;
 
 /// GitLab's maximum for a page.
 const PAGE: usize = 100;
@@ -35,6 +37,7 @@ pub(crate) struct Gitlab(Arc<Shared>);
 struct Shared {
     instance: Instance,
     token: HeaderValue,
+    proxy_name: Option<String>,
     connection: any::Connection,
 }
 
@@ -77,16 +80,25 @@ impl Gitlab {
         instance: Instance,
         token: &Secret,
         ca_certificate: Option<String>,
+        proxy: Option<Proxy>,
         connections: &Connections,
     ) -> Option<Self> {
         let mut token = HeaderValue::from_str(token.expose()).ok()?;
         token.set_sensitive(true);
-        let connection = connections.connection(ca_certificate);
-        Some(Self(Arc::new(Shared { instance, token, connection })))
+        let proxy_name = proxy.as_ref().map(ToString::to_string);
+        let connection = connections.connection(ca_certificate, proxy);
+        Some(Self(Arc::new(Shared { instance, token, proxy_name, connection })))
     }
 
     pub(crate) fn instance(&self) -> &Instance {
         &self.0.instance
+    }
+
+    /// The instance, and the proxy on the way to it.
+    pub(crate) fn named(&self) -> String {
+        let Shared { instance, proxy_name, .. } = &*self.0;
+        let proxy = proxy_name.as_ref().map(|proxy| format!(" (through the proxy {proxy})"));
+        format!("{instance}{}", proxy.unwrap_or_default())
     }
 
     /// The jobs that GitLab believes to run on this manager of this runner.
@@ -149,7 +161,7 @@ impl Gitlab {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Answer, GitlabError> {
-        let Shared { instance, token, connection } = &*self.0;
+        let Shared { instance, token, connection, .. } = &*self.0;
         let url = format!("{instance}/api/v4{path}");
         let answer = connection.call(instance, method, url, token, body).await?;
         match answer.status {

@@ -11,6 +11,8 @@ use tokio_rustls::{
 
 use super::*;
 
+mod proxied;
+
 const TOKEN: &str = "glpat-s3cret";
 
 /// A server with these responses, in order, and the heads of the requests that it has received.
@@ -59,7 +61,7 @@ impl Server {
 }
 
 fn gitlab(url: &str, ca_certificate: Option<String>) -> Gitlab {
-    Gitlab::new(Instance::parse(url).unwrap(), &Secret::new(TOKEN), ca_certificate, &Connections::Https)
+    Gitlab::new(Instance::parse(url).unwrap(), &Secret::new(TOKEN), ca_certificate, None, &Connections::Https)
         .unwrap()
 }
 

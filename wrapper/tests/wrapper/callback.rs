@@ -234,6 +234,40 @@ fn pem(certificate: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
+/// The host name exists only for the proxy, which is the receiver for `http`, and opens no tunnel for `https`.
+#[tokio::test]
+async fn callback_uses_the_proxy_of_the_environment() {
+    let proxy = Hook::new(&["200 OK"]).await;
+    let refusing = Hook::new(&["403 Forbidden"]).await;
+    // The wrapper trusts at least one authority.
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("ca.pem");
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&authority, pem(certified.cert.der())).unwrap();
+    let address = |hook: &Hook| hook.url.split("hook").next().unwrap().to_owned();
+    let wrapper = Start::new()
+        .flags(&["--start-grace=0s"])
+        .env("SSL_CERT_FILE", authority.to_str().unwrap())
+        .env("HTTP_PROXY", &address(&proxy).replace("http://", "http://user:pass@"))
+        .env("https_proxy", &address(&refusing))
+        .child(&["--jobs-take", "300"]);
+    wrapper.child_ready().await;
+    let mut client = wrapper.client().await;
+    for url in ["http://ci.example/hook?a=b", "http://127.1/hook", "https://ci.example/hook"] {
+        client.graceful_with(callback(url, "POST", &[("X-Deployment", "v2")])).await.unwrap();
+    }
+    let heads = proxy.called(1).await;
+    assert!(heads[0].starts_with("POST http://ci.example/hook?a=b HTTP/1.1\r\n"), "{heads:?}");
+    assert!(heads[0].contains("proxy-authorization: Basic dXNlcjpwYXNz\r\n"), "{heads:?}");
+    assert!(heads[0].contains("x-deployment: v2\r\n"), "{heads:?}");
+    let tunnels = refusing.called(1).await;
+    assert!(tunnels[0].starts_with("CONNECT ci.example:443 HTTP/1.1\r\n"), "{tunnels:?}");
+    assert!(!tunnels[0].contains("v2"), "{tunnels:?}");
+    wrapper.logged("127.1 is a loopback").await;
+    wrapper.logged("tunnel error").await;
+    assert_eq!(proxy.heads().len(), 1, "another notation of a local address");
+}
+
 /// Only this machine trusts the certificate authority, as in a company network. `SSL_CERT_FILE` names it.
 #[tokio::test]
 async fn https_callback_uses_system_trust_store() {

@@ -86,7 +86,7 @@ async fn receipt(
         Arc::new(Fake { start, script, takes: Duration::from_secs_f64(takes), changes: Mutex::default() });
     let instance = Instance::parse("https://gitlab.example").unwrap();
     let connections = Connections::Simulated(fake.clone());
-    let gitlab = Gitlab::new(instance, &Secret::new("t"), None, &connections).unwrap();
+    let gitlab = Gitlab::new(instance, &Secret::new("t"), None, None, &connections).unwrap();
     let registrations = vec![registration("https://gitlab.example", &[7], Some("s_1"), 0)];
     let snapshot = Snapshot::from(v1::Status { registrations, ..v1::Status::default() });
     let token = CancellationToken::new();
@@ -192,7 +192,7 @@ async fn receipt_ends_with_the_time_of_the_drain() {
 #[test]
 fn token_is_for_the_configured_instance_only() {
     let instance = Instance::parse("https://gitlab.example/sub/").unwrap();
-    let gitlab = Gitlab::new(instance, &Secret::new("t"), None, &Connections::Https).unwrap();
+    let gitlab = Gitlab::new(instance, &Secret::new("t"), None, None, &Connections::Https).unwrap();
     let of = |registrations: &[v1::Registration]| {
         let status = v1::Status { registrations: registrations.to_vec(), ..v1::Status::default() };
         let (questions, missing) = questions(&gitlab, &Snapshot::from(status));

@@ -44,6 +44,18 @@ impl AllowedUrls {
         if is_listed { Ok(()) } else { Err(CallbackRefused::Unlisted) }
     }
 
+    /// Checks the host of a URL that is allowed, if a proxy looks the name up. A name service accepts more notations of addresses than
+    /// [`is_local_host`].
+    pub(super) fn check_name(&self, host: &str) -> Result<(), CallbackRefused> {
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => self.check_address(host, address),
+            Err(_) if self.0.is_empty() && ends_in_number(host) => {
+                Err(CallbackRefused::Local(host.to_owned()))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Checks an address of a host whose URL is allowed. A URL that is listed may have any address.
     pub(super) fn check_address(&self, host: &str, address: IpAddr) -> Result<(), CallbackRefused> {
         if self.0.is_empty() && (is_local(address) || is_own(address)) {
@@ -91,6 +103,15 @@ fn is_local_host(host: &str) -> bool {
     match host.parse() {
         Ok(address) => is_local(address),
         Err(_) => LOCAL_NAMES.iter().any(|name| name.eq_ignore_ascii_case(host)),
+    }
+}
+
+/// Whether the last label is a number: the host is an IPv4 address in another notation, such as `127.1` or `0x7f000001`.
+fn ends_in_number(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    match last.strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 
@@ -247,6 +268,29 @@ mod tests {
             assert!(is_own(own.ip()), "{own}");
             let refused = AllowedUrls::default().check_address("ci.example", own.ip()).unwrap_err();
             assert_eq!(refused, CallbackRefused::Local(format!("ci.example ({})", own.ip())));
+        }
+    }
+
+    #[test]
+    fn proxy_gets_no_other_notation_of_an_address() {
+        let listed = AllowedUrls::new(vec!["http://ci.example/".parse().unwrap()]);
+        for (host, may) in [
+            ("127.1", false),
+            ("2130706433", false),
+            ("0x7f.1", false),
+            ("0x7F000001", false),
+            ("127.0.0.1.", false),
+            ("0177.0.0.1", false),
+            ("192.0.2.1", true),
+            ("[2001:db8::1]", true),
+            ("ci.example", true),
+            ("ci.example.", true),
+            ("1.example", true),
+            ("ci.0xe", false),
+            ("ci.0xy", true),
+        ] {
+            assert_eq!(AllowedUrls::default().check_name(host).is_ok(), may, "{host}");
+            assert_eq!(listed.check_name(host), Ok(()), "{host}");
         }
     }
 

@@ -8,14 +8,16 @@ use hyper::{
     Request, StatusCode, Uri,
     body::Bytes,
     client::conn::http1::handshake,
-    header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT},
+    header::{AUTHORIZATION, HOST, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT},
     http::uri::PathAndQuery,
+    rt::{Read, Write},
 };
-use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{
     client::legacy::connect::{
         HttpConnector,
         dns::{GaiResolver, Name},
+        proxy::Tunnel,
     },
     rt::TokioIo,
 };
@@ -24,13 +26,15 @@ use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::{
     io::{AsyncReadExt as _, join, split},
-    net::TcpStream,
     task::spawn_blocking,
     time::timeout,
 };
 use tower::{BoxError, ServiceExt as _, service_fn};
 
-use super::allowed::{AllowedUrls, CallbackRefused};
+use super::{
+    allowed::{AllowedUrls, CallbackRefused},
+    proxy::Proxy,
+};
 use crate::supervise::Callback;
 
 /// The response that is read. Only its head is used, and a hostile receiver may send 1xx responses indefinitely.
@@ -91,7 +95,11 @@ async fn send(callback: &Callback, allowed: &AllowedUrls) -> Result<StatusCode, 
     // A previous wrapper may have accepted the callback.
     allowed.check(callback)?;
     let uri = callback.uri();
-    let mut request = Request::builder().method(callback.method().clone()).uri(origin_form(uri));
+    let proxy = Proxy::of_environment(uri);
+    // A proxy sends the request itself, or opens a tunnel for the TLS of the callback.
+    let forwarding = proxy.as_ref().filter(|_| !is_https(uri));
+    let target = if forwarding.is_some() { absolute_form(uri)? } else { origin_form(uri) };
+    let mut request = Request::builder().method(callback.method().clone()).uri(target);
     if let Some(headers) = request.headers_mut() {
         headers.insert(USER_AGENT, USER_AGENT_VALUE);
         headers.extend(callback.headers().clone());
@@ -102,9 +110,12 @@ async fn send(callback: &Callback, allowed: &AllowedUrls) -> Result<StatusCode, 
         {
             headers.insert(AUTHORIZATION, user);
         }
+        if let Some(authorization) = forwarding.and_then(|proxy| proxy.authorization.clone()) {
+            headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(RequestError::Build)?;
-    let (response, sent) = split(TokioIo::new(connect(callback, allowed).await?));
+    let (response, sent) = split(TokioIo::new(connect(callback, allowed, proxy).await?));
     let stream = TokioIo::new(join(response.take(MAX_RESPONSE), sent));
     let (mut requests, connection) = handshake(stream).await.map_err(RequestError::Request)?;
     // It ends when `requests` is dropped. Its error is that of the request.
@@ -125,10 +136,20 @@ fn origin_form(uri: &Uri) -> String {
     uri.path_and_query().map_or_else(|| "/".to_owned(), PathAndQuery::to_string)
 }
 
+/// The URL without user.
+fn absolute_form(uri: &Uri) -> Result<String, RequestError> {
+    let host = host(uri)?;
+    Ok(format!("http://{}{}", host.to_str().unwrap_or_default(), origin_form(uri)))
+}
+
+fn is_https(uri: &Uri) -> bool {
+    uri.scheme_str() == Some("https")
+}
+
 /// The host of the URL, and its port if it is not the default one of the scheme.
 fn host(uri: &Uri) -> Result<HeaderValue, RequestError> {
     let host = uri.host().unwrap_or_default();
-    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let default = if is_https(uri) { 443 } else { 80 };
     let value = match uri.port_u16() {
         Some(port) if port != default => format!("{host}:{port}"),
         _ => host.to_owned(),
@@ -146,15 +167,17 @@ fn basic_authorization(uri: &Uri) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Connects to the host of the URL, at an address that is allowed.
+/// Connects to the host of the URL, at an address that is allowed, or to the proxy, which looks the name up.
 ///
 /// The host's CA certificates are read for each attempt, so that an idle wrapper does not keep them in memory.
 async fn connect(
     callback: &Callback,
     allowed: &AllowedUrls,
-) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, RequestError> {
+    proxy: Option<Proxy>,
+) -> Result<Box<dyn Stream>, RequestError> {
+    let uri = callback.uri();
     let mut authorities = RootCertStore::empty();
-    if callback.uri().scheme_str() == Some("https") {
+    if is_https(uri) || proxy.as_ref().is_some_and(|proxy| is_https(&proxy.uri)) {
         // Reads files, which may be slow.
         let found = spawn_blocking(rustls_native_certs::load_native_certs).await;
         let found = found.map_err(|_| RequestError::NoAuthorities)?;
@@ -169,16 +192,32 @@ async fn connect(
         .map_err(RequestError::Tls)?
         .with_root_certificates(authorities)
         .with_no_client_auth();
+    let connector =
+        || HttpsConnectorBuilder::new().with_tls_config(config.clone()).https_or_http().enable_http1();
+    if let Some(Proxy { uri: proxy, authorization }) = proxy {
+        allowed.check_name(uri.host().unwrap_or_default())?;
+        let to_proxy = connector().build();
+        if !is_https(uri) {
+            return Ok(Box::new(to_proxy.oneshot(proxy).await.map_err(RequestError::Connect)?));
+        }
+        let tunnel = Tunnel::new(proxy, to_proxy);
+        let tunnel = match authorization {
+            Some(authorization) => tunnel.with_auth(authorization),
+            None => tunnel,
+        };
+        let tls = connector().wrap_connector(tunnel);
+        return Ok(Box::new(tls.oneshot(uri.clone()).await.map_err(RequestError::Connect)?));
+    }
     let allowed = allowed.clone();
     let mut tcp = HttpConnector::new_with_resolver(service_fn(move |name| resolve(name, allowed.clone())));
     tcp.enforce_http(false);
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
-    connector.oneshot(callback.uri().clone()).await.map_err(RequestError::Connect)
+    let connector = connector().wrap_connector(tcp);
+    Ok(Box::new(connector.oneshot(uri.clone()).await.map_err(RequestError::Connect)?))
 }
+
+trait Stream: Read + Write + Unpin + Send {}
+
+impl<T: Read + Write + Unpin + Send> Stream for T {}
 
 /// The addresses of a host name, if all of them are allowed.
 async fn resolve(name: Name, allowed: AllowedUrls) -> Result<vec::IntoIter<SocketAddr>, BoxError> {

@@ -2,6 +2,7 @@
 
 mod allowed;
 mod client;
+mod proxy;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
