@@ -275,7 +275,7 @@ impl Resource for RunnerHealth {
         self.context.run.record(Row::of_manager(Event::HealthEnding, "", Identities::default()), call().walk);
         let ending = self.context.run.ending_managers();
         if call().walk != Walk::Apply && !ending.is_empty() {
-            call().warn(crate::explain::drain::planned_with_health(&ending));
+            call().warn(explain::drain::planned_with_health(&ending));
         }
         Ok(())
     }
