@@ -11,6 +11,10 @@ use tokio::time::Instant;
 
 use super::{network::Request, world::Inner};
 
+/// limits: "a host that does not respond for 20 s has reported the exit before". The last attempt begins one second before.
+const UNANSWERED: Duration = Duration::from_secs(19);
+const UNANSWERED_INTERRUPTED: Duration = Duration::from_secs(2);
+
 /// One process, or one invocation of an action.
 #[derive(Debug, Default)]
 pub(super) struct Origin(Mutex<Known>);
@@ -24,8 +28,8 @@ struct Known {
     stopped: BTreeSet<String>,
     /// The instances whose wrapper has reported a running runner without a drain.
     healthy: BTreeSet<String>,
-    /// How many of the last calls to an address found no host.
-    absences: BTreeMap<String, u32>,
+    /// How many of the last calls to an address found no host, and the end of the last one.
+    absences: BTreeMap<String, (u32, Instant)>,
     /// The addresses whose host has responded, with a verified host key.
     reached: BTreeSet<String>,
     /// The addresses whose host was seen to be there, or was not attempted, by the last failed call. With the time of that call.
@@ -36,6 +40,10 @@ struct Known {
     kept: BTreeSet<String>,
     /// The instance that has answered at an address, last.
     at: BTreeMap<String, String>,
+    /// When an address has answered, last; `None` if it has then rejected the login.
+    answered: BTreeMap<String, Option<Instant>>,
+    /// The user has interrupted the command.
+    is_interrupted: bool,
 }
 
 /// A drain that a process may request.
@@ -89,6 +97,11 @@ impl Origin {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is an action, which a user has invoked.
+    pub(super) fn is_action(&self) -> bool {
+        self.known().drains.is_none()
+    }
+
     /// The health check begins to wait.
     pub(super) fn check_begins(&self, instances: BTreeMap<String, String>, needs: Needs) {
         self.known().gate =
@@ -101,6 +114,7 @@ impl Origin {
         known.absences.remove(address);
         known.reached.insert(address.to_owned());
         known.at.insert(address.to_owned(), instance.to_owned());
+        known.answered.insert(address.to_owned(), Some(Instant::now()));
         let is_healthy = status.state() == v1::State::Running && status.drain.is_none();
         if matches!(status.state(), v1::State::Stopped | v1::State::Failed) {
             known.stopped.insert(instance.to_owned());
@@ -128,6 +142,15 @@ impl Origin {
         }
     }
 
+    /// The login at this address is rejected: the call is not repeated.
+    pub(super) fn rejected(&self, address: &str) {
+        self.known().answered.insert(address.to_owned(), None);
+    }
+
+    pub(super) fn interrupted(&self) {
+        self.known().is_interrupted = true;
+    }
+
     /// A call has failed. `is_absent`: no host responds; `None` if the attempt was not made.
     pub(super) fn failed(&self, address: &str, is_absent: Option<bool>, shown: Shown) {
         let known = &mut *self.known();
@@ -141,8 +164,8 @@ impl Origin {
         }
         let Some(is_absent) = is_absent else { return };
         let absences = &mut known.absences;
-        let before = absences.get(address).copied().unwrap_or_default();
-        absences.insert(address.to_owned(), if is_absent { before + 1 } else { 0 });
+        let before = absences.get(address).map_or(0, |(count, _)| *count);
+        absences.insert(address.to_owned(), (if is_absent { before + 1 } else { 0 }, Instant::now()));
     }
 
     /// The apply keeps, or has created, a drain resource of this instance.
@@ -177,8 +200,9 @@ impl Origin {
         known.at.get(address).is_some_and(|instance| known.stopped.contains(instance))
     }
 
-    pub(super) fn absences(&self, address: &str) -> u32 {
-        self.known().absences.get(address).copied().unwrap_or_default()
+    /// How many of the last calls to this address found no host, and the end of the last one.
+    pub(super) fn absences(&self, address: &str) -> (u32, Option<Instant>) {
+        self.known().absences.get(address).map_or((0, None), |(count, last)| (*count, Some(*last)))
     }
 
     /// Whether a host at another address has responded.
@@ -191,10 +215,12 @@ impl Origin {
         self.known().contradicted.get(address).is_some_and(|at| *at >= since)
     }
 
-    /// Whether the last call of the drain of this instance had no answer.
-    pub(super) fn has_no_answer(&self, instance: &str) -> bool {
+    /// Whether nothing was received from this address for [`UNANSWERED`].
+    pub(super) fn has_no_answer(&self, address: &str) -> bool {
         let known = self.known();
-        known.drain(instance).is_some_and(|drain| known.absences.contains_key(&drain.address))
+        let limit = if known.is_interrupted { UNANSWERED_INTERRUPTED } else { UNANSWERED };
+        let answered = known.answered.get(address).copied().flatten();
+        known.absences.contains_key(address) && answered.is_none_or(|answered| answered.elapsed() >= limit)
     }
 
     /// Whether it may drain another instance at the address of this one.

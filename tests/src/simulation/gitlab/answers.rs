@@ -14,8 +14,8 @@ use tokio::time::Instant;
 pub(in crate::simulation) struct Answers {
     /// By the instance of the manager.
     lists: BTreeMap<String, Lists>,
-    /// The last call without a good answer.
-    failed: Option<Instant>,
+    /// A question for the managers of a runner had no good answer.
+    has_no_managers: bool,
 }
 
 /// The lists of the running jobs of one manager, of all its sections.
@@ -26,8 +26,10 @@ struct Lists {
     complete: Option<List>,
     /// The jobs of the complete lists before.
     earlier: BTreeSet<u64>,
-    /// Since when each complete list has had the job.
+    /// Since when each complete list has had the job, and no question was without a good answer.
     since: BTreeMap<u64, Instant>,
+    /// The last question has no good answer, or waits for it.
+    is_unanswered: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub(super) struct List {
     pub(super) begin: Instant,
     pub(super) jobs: BTreeSet<u64>,
     pub(super) has_pages: bool,
+    /// When its last page has arrived.
+    pub(super) end: Instant,
 }
 
 /// A question for the running jobs of a manager.
@@ -54,11 +58,13 @@ impl Answers {
         let Question { instance, section, is_last_section, page, asked } = question;
         let lists = self.lists.entry(instance).or_default();
         if (section, page) == (0, 1) {
-            lists.present = Some(List { begin: asked, jobs: BTreeSet::new(), has_pages: false });
+            lists.present =
+                Some(List { begin: asked, jobs: BTreeSet::new(), has_pages: false, end: Instant::now() });
         }
         let Some(present) = &mut lists.present else { return };
         present.jobs.extend(ids(&answer.body));
         present.has_pages |= page > 1;
+        present.end = Instant::now();
         if is_last_section && answer.next_page.as_deref() == Some("") {
             lists.earlier.extend(lists.complete.take().into_iter().flat_map(|list| list.jobs));
             let now = Instant::now();
@@ -66,12 +72,15 @@ impl Answers {
             let since = |id: &u64| (*id, known.get(id).copied().unwrap_or(now));
             lists.since = present.jobs.iter().map(since).collect();
             lists.complete = lists.present.take();
+            lists.is_unanswered = false;
         }
     }
 
-    /// A call has no good answer, or waits for it.
-    pub(super) fn fails(&mut self) {
-        self.failed = Some(Instant::now());
+    /// A question for the jobs of this manager has no good answer, or waits for it.
+    pub(super) fn fails(&mut self, instance: &str) {
+        let lists = self.lists.entry(instance.to_owned()).or_default();
+        lists.is_unanswered = true;
+        lists.since.clear();
     }
 
     /// The last complete list of the jobs of a manager.
@@ -90,9 +99,18 @@ impl Answers {
         since.is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Whether a call had no good answer after this moment.
-    pub(super) fn has_failed_since(&self, begin: Instant) -> bool {
-        self.failed.is_some_and(|failed| failed >= begin)
+    pub(super) fn managers_fail(&mut self) {
+        self.has_no_managers = true;
+    }
+
+    /// Whether a question for the managers of a runner, before a job is cancelled, had no good answer.
+    pub(super) fn has_no_managers(&self) -> bool {
+        self.has_no_managers
+    }
+
+    /// Whether the last question for the jobs of this manager had no good answer.
+    pub(super) fn is_unanswered(&self, instance: &str) -> bool {
+        self.lists.get(instance).is_some_and(|lists| lists.is_unanswered)
     }
 }
 

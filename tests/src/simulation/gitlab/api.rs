@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -31,26 +34,62 @@ const PROJECT: u64 = 7;
 pub(in crate::simulation) struct Api {
     world: Arc<World>,
     answers: Mutex<Answers>,
+    /// The process, or a call, was killed: its warnings are lost.
+    is_cut: Arc<AtomicBool>,
+}
+
+/// What a call is about.
+enum Subject {
+    Jobs(Question),
+    Job(u64),
+    Managers,
+    Other,
 }
 
 impl Api {
     pub(in crate::simulation) fn new(world: Arc<World>) -> Self {
-        Self { world, answers: Mutex::default() }
+        Self { world, answers: Mutex::default(), is_cut: Arc::default() }
+    }
+
+    /// The warnings of the calls are lost from now on.
+    pub(in crate::simulation) fn cut(&self) {
+        self.is_cut.store(true, Relaxed);
     }
 
     pub(in crate::simulation) fn answers(&self) -> Answers {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn received(&self, question: Option<Question>, answer: &Result<Answer, GitlabError>) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        match (answer, question) {
-            (Ok(answer), question) if answer.status.is_success() => {
-                if let Some(question) = question {
-                    answers.page(question, answer);
+    fn received(&self, subject: Subject, answer: &Result<Answer, GitlabError>) {
+        match (answer, subject) {
+            (Ok(answer), subject) if answer.status.is_success() => {
+                // An older GitLab lists the jobs of all managers.
+                if let Subject::Jobs(question) = subject
+                    && !answer.has_total
+                {
+                    self.answers.lock().unwrap_or_else(PoisonError::into_inner).page(question, answer);
                 }
             }
-            _ => answers.fails(),
+            (_, subject) => self.fails(&subject),
+        }
+    }
+
+    /// The call has no good answer, or waits for it.
+    fn fails(&self, subject: &Subject) {
+        match subject {
+            Subject::Jobs(question) => {
+                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                answers.fails(&question.instance);
+            }
+            Subject::Job(id) => {
+                if let Some(job) = self.world.now().gitlab.jobs.get_mut(id) {
+                    job.has_failed_call = true;
+                }
+            }
+            Subject::Managers => {
+                self.answers.lock().unwrap_or_else(PoisonError::into_inner).managers_fail();
+            }
+            Subject::Other => {}
         }
     }
 }
@@ -59,6 +98,18 @@ impl Api {
 const SLOW: Duration = Duration::from_millis(400);
 
 impl super::Gitlab {
+    fn subject(&self, url: &str) -> Subject {
+        if let Some(question) = self.question(url) {
+            return Subject::Jobs(question);
+        }
+        if url.ends_with("/managers") {
+            return Subject::Managers;
+        }
+        let job =
+            url.split_once("/projects/7/jobs/").and_then(|(_, rest)| rest.split('/').next()?.parse().ok());
+        job.map_or(Subject::Other, Subject::Job)
+    }
+
     /// The question for the running jobs of a manager.
     fn question(&self, url: &str) -> Option<Question> {
         let (path, query) = url.split_once('?')?;
@@ -86,17 +137,17 @@ impl SimulatedGitlab for Api {
         async move {
             let way = self.world.now().api_way();
             sleep(way).await;
-            let (question, answer) = {
+            let (subject, answer) = {
                 let mut now = self.world.now();
-                (now.gitlab.question(&url), now.api(&method, &url, &token))
+                (now.gitlab.subject(&url), now.api(&method, &url, &token, &self.is_cut))
             };
             if answer.is_none() || way > SLOW {
-                self.answers.lock().unwrap_or_else(PoisonError::into_inner).fails();
+                self.fails(&subject);
             }
             match answer {
                 Some(answer) => {
                     sleep(way).await;
-                    self.received(question, &answer);
+                    self.received(subject, &answer);
                     answer
                 }
                 None => pending().await,
@@ -120,6 +171,7 @@ impl Inner {
         method: &Method,
         url: &str,
         token: &HeaderValue,
+        is_cut: &Arc<AtomicBool>,
     ) -> Option<Result<Answer, GitlabError>> {
         let Some(path) = url.strip_prefix(URL).and_then(|path| path.strip_prefix("/api/v4")) else {
             self.violation("gitlab", format!("the token is sent to {url}"));
@@ -137,13 +189,13 @@ impl Inner {
         };
         let answer = match broken {
             Some(status) => status_only(status),
-            None => self.route(method, path),
+            None => self.route(method, path, is_cut),
         };
         self.trace.count(format!("gitlab API {method} {}", answer.status.as_u16()));
         Some(Ok(answer))
     }
 
-    fn route(&mut self, method: &Method, path: &str) -> Answer {
+    fn route(&mut self, method: &Method, path: &str, is_cut: &Arc<AtomicBool>) -> Answer {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<_> = path.split('/').skip(1).collect();
         let is_read = *method == Method::GET;
@@ -154,7 +206,7 @@ impl Inner {
             ["projects", "7", "jobs", _, _] if self.gitlab.settings.receipt == Receipt::ReadOnly => {
                 status_only(403)
             }
-            ["projects", "7", "jobs", job, "cancel"] => self.cancel_job(job),
+            ["projects", "7", "jobs", job, "cancel"] => self.cancel_job(job, is_cut),
             ["projects", "7", "jobs", job, "retry"] => self.retry_job(job),
             _ => status_only(404),
         }
@@ -225,7 +277,7 @@ impl Inner {
         Answer { body, ..status_only(200) }
     }
 
-    fn cancel_job(&mut self, id: &str) -> Answer {
+    fn cancel_job(&mut self, id: &str, is_cut: &Arc<AtomicBool>) -> Answer {
         let Ok(id) = id.parse() else { return status_only(404) };
         let Some(job) = self.gitlab.jobs.get_mut(&id) else { return status_only(404) };
         // As GitLab: no error, and no change.
@@ -237,6 +289,7 @@ impl Inner {
         let is_held = job.fate == Fate::Assigned;
         job.fate = Fate::Cancelled;
         job.unlisted = Some(Instant::now());
+        job.canceller = Some(Arc::clone(is_cut));
         self.trace.count("lost job cancelled");
         self.log("gitlab", format!("job {id} is cancelled"));
         // drain-start: such a job "can run in another process of the host with the same system id".

@@ -12,6 +12,7 @@ mod receipt;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -74,6 +75,10 @@ pub(super) struct Job {
     unlisted: Option<Instant>,
     /// A warning of a drain has named it.
     is_named: bool,
+    /// A call of the provider about it had no good answer in time.
+    has_failed_call: bool,
+    /// Whether the process that has cancelled it was killed.
+    canceller: Option<Arc<AtomicBool>>,
 }
 
 /// The section of a runner process.
@@ -199,6 +204,8 @@ impl Gitlab {
             log: None,
             unlisted: None,
             is_named: false,
+            has_failed_call: false,
+            canceller: None,
         };
         self.jobs.insert(self.next_job, job);
         self.pending.push_back(self.next_job);

@@ -1,6 +1,6 @@
 //! What a finished drain has reported about its jobs, compared with what GitLab lists.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
@@ -8,18 +8,22 @@ use tokio::time::Instant;
 use super::{AFTER_READ, Fate, JOB_TIMEOUT, URL, answers::Answers};
 use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 
-/// The provider asks for so long: `fleet::receipt::LIMIT`.
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// drain-start: "each of these jobs that GitLab has listed for 10 s and that has no log".
 const LOG_AFTER: Duration = Duration::from_secs(10);
+
+/// A receipt, with the look after it, has begun at most so long before its end.
+const OF_RECEIPT: Duration = Duration::from_secs(120);
 
 /// Of a job that was not cancelled.
 const IN_CONTACT: &str = "may have received a request of its runner manager";
 
-/// The warnings of a drain that has succeeded.
+/// A warning names at most so many jobs: `explain::receipt::MAX_JOBS`.
+const MAX_NAMED: usize = 50;
+
+/// The warnings about the drain of one runner manager.
 #[derive(Clone, Debug)]
 pub(in crate::simulation) struct Ended {
+    /// The end of the drain, or of the last list of its jobs.
     at: Instant,
     /// The jobs that GitLab lists.
     named: Vec<u64>,
@@ -33,6 +37,8 @@ pub(in crate::simulation) struct Ended {
     is_kept: bool,
     /// The user has interrupted the command.
     is_interrupted: bool,
+    /// An action has the default of `on_lost_jobs`.
+    is_action: bool,
     /// The instance did not exist any more.
     is_gone: bool,
     /// The apply drains two instances at its address.
@@ -42,9 +48,10 @@ pub(in crate::simulation) struct Ended {
 }
 
 impl Ended {
-    pub(in crate::simulation) fn new(
+    pub(in crate::simulation) fn new<'a>(
         instance: &str,
-        diagnostics: &[pb::Diagnostic],
+        address: &str,
+        diagnostics: impl IntoIterator<Item = &'a pb::Diagnostic>,
         is_interrupted: bool,
         origin: &Origin,
     ) -> Self {
@@ -56,9 +63,10 @@ impl Ended {
             is_assumed: false,
             is_kept: false,
             is_interrupted,
+            is_action: origin.is_action(),
             is_gone: false,
             shares_address: origin.shares_address(instance),
-            has_no_answer: origin.has_no_answer(instance),
+            has_no_answer: origin.has_no_answer(address),
         };
         for warning in diagnostics {
             let code = warning.detail.lines().rev().find_map(|line| line.split_once("Code: "));
@@ -91,14 +99,24 @@ fn jobs(text: &str) -> impl Iterator<Item = u64> {
 }
 
 impl Inner {
-    /// A drain of this instance has succeeded with these warnings.
-    pub(in crate::simulation) fn drain_reported(&mut self, instance: &str, ended: Ended, answers: &Answers) {
-        let ended = Ended { is_gone: !self.hosts.contains_key(instance), ..ended };
+    /// A drain of this instance has ended with these warnings. `is_success`: the call returns no error.
+    pub(in crate::simulation) fn drain_reported(
+        &mut self,
+        instance: &str,
+        ended: Ended,
+        is_success: bool,
+        answers: &Answers,
+    ) {
+        let at = answers.list(instance).map_or(ended.at, |list| list.end);
+        let ended = Ended { is_gone: !self.hosts.contains_key(instance), at, ..ended };
         if self.gitlab.settings.receipt == Receipt::None || ended.is_kept {
             return;
         }
         for id in &ended.named {
             self.check_named(instance, *id, &ended, answers);
+        }
+        if !is_success {
+            return;
         }
         if ended.is_assumed {
             self.trace.count("receipt: not asked, the host is assumed to be terminated");
@@ -120,7 +138,8 @@ impl Inner {
             return self.violation(instance, format!("a warning names job {id}, which does not exist"));
         };
         job.is_named = true;
-        let (fate, has_log) = (job.fate, job.has_log());
+        let (fate, may_stay) =
+            (job.fate, job.has_log() || job.has_failed_call || ended.is_interrupted || ended.is_action);
         let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
         let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
         self.log(instance, format!("a warning names job {id}: {fate:?}"));
@@ -130,17 +149,16 @@ impl Inner {
         } else if !is_its {
             self.violation(instance, format!("a warning names job {id} of another manager"));
         }
-        let is_contact =
-            |((host, _), last): (&(String, usize), &Instant)| *host == owner && *last >= of_receipt();
+        let before = Instant::now().checked_sub(OF_RECEIPT).unwrap_or_else(Instant::now);
+        let is_contact = |((host, _), last): (&(String, usize), &Instant)| *host == owner && *last >= before;
         let is_in_contact = ended.in_contact.contains(&id) && self.gitlab.contacts.iter().any(is_contact);
         match fate {
             Fate::Lost(_) if is_in_contact => self.trace.count("lost job of a manager in contact named"),
             Fate::Done => self.trace.count("job named whose last report was late"),
             Fate::Lost(_) | Fate::Cancelled
                 if receipt == Receipt::Retry
-                    && !has_log
-                    && !ended.is_interrupted
-                    && !answers.has_failed_since(of_receipt())
+                    && !may_stay
+                    && !answers.has_no_managers()
                     && answers.lists_since(instance, id, LOG_AFTER) =>
             {
                 self.violation(instance, format!("lost job {id} is not queued again"));
@@ -163,12 +181,12 @@ impl Inner {
         let Some(list) = answers.list(instance) else {
             return self.violation(instance, "a receipt without a list of GitLab");
         };
-        let mut more = named.iter().filter(|id| !list.jobs.contains(id)).peekable();
-        let is_complete = list.jobs.iter().all(|id| named.contains(id));
+        self.check_listed(instance, ended, answers);
+        let more: Vec<_> = named.iter().filter(|id| !list.jobs.contains(id)).collect();
         // Another runner was started after the first receipt, and was drained.
-        if is_complete && more.peek().is_some() && more.all(|id| answers.has_listed(instance, *id)) {
+        if !more.is_empty() && more.iter().all(|id| answers.has_listed(instance, **id)) {
             self.trace.count("receipt: names the jobs of two drains");
-        } else if !named.iter().eq(&list.jobs) {
+        } else if !more.is_empty() {
             let what = format!("GitLab has listed the jobs {:?}, and the receipt names {named:?}", list.jobs);
             self.violation(instance, what);
         }
@@ -194,9 +212,22 @@ impl Inner {
         answers.list(instance).is_none() && !self.hosts.contains_key(instance)
     }
 
+    /// A question that fails later does not take back what GitLab has listed.
+    fn check_listed(&mut self, instance: &str, ended: &Ended, answers: &Answers) {
+        let Some(list) = answers.list(instance) else { return };
+        let forgotten: Vec<_> = list.jobs.iter().filter(|id| !ended.named.contains(id)).collect();
+        if !forgotten.is_empty() && ended.named.len() < MAX_NAMED && !ended.shares_address {
+            self.violation(
+                instance,
+                format!("GitLab has listed the jobs {forgotten:?}, and no warning names them"),
+            );
+        }
+    }
+
     fn check_missing(&mut self, instance: &str, ended: &Ended, answers: &Answers) {
+        self.check_listed(instance, ended, answers);
         let settings = &self.gitlab.settings;
-        let is_explained = answers.has_failed_since(of_receipt())
+        let is_explained = answers.is_unanswered(instance)
             || !settings.has_runner_ids
             || settings.is_old_gitlab
             || ended.is_interrupted;
@@ -207,8 +238,33 @@ impl Inner {
         }
     }
 
+    /// drain-start: a job that the provider cancels is queued again, and a warning names it.
+    fn check_cancelled(&mut self) {
+        let cancelled = self.gitlab.jobs.iter().filter_map(|(id, job)| {
+            let is_killed = job.canceller.as_ref()?.load(Relaxed);
+            Some((*id, job.fate, job.is_named, job.has_failed_call, is_killed))
+        });
+        for (id, fate, is_named, has_failed_call, is_killed) in cancelled.collect::<Vec<_>>() {
+            let is_queued = matches!(fate, Fate::Retried(_));
+            if is_queued && is_named {
+                continue;
+            }
+            if is_killed {
+                self.trace.count("limit: Terraform was killed while a lost job was queued again");
+            } else if !is_named {
+                self.violation(
+                    "gitlab",
+                    format!("job {id} was cancelled, and no warning names it: {fate:?}"),
+                );
+            } else if !has_failed_call {
+                self.violation("gitlab", format!("job {id} was cancelled, and is not queued again"));
+            }
+        }
+    }
+
     /// What must hold for the jobs at the end of a run.
     pub(in crate::simulation) fn check_jobs(&mut self) {
+        self.check_cancelled();
         let of_owner = |(id, job): (&u64, &super::Job)| {
             Some((*id, job.fate, job.is_named, job.since, job.owner.clone()?))
         };
@@ -251,9 +307,4 @@ impl Inner {
             }
         }
     }
-}
-
-/// The earliest begin of a receipt that has ended now.
-fn of_receipt() -> Instant {
-    Instant::now().checked_sub(2 * LIMIT).unwrap_or_else(Instant::now)
 }

@@ -21,7 +21,8 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return };
         let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
         let running = own.map(|runner| (runner.pid, runner.jobs.len()));
-        let evidence = host.has_evidence.then_some("started after its drain had ended");
+        let is_newer = host.evidence.is_some_and(|evidence| host.runner_started() >= Some(evidence));
+        let evidence = is_newer.then_some("started after its drain had ended");
         let forgotten = host.why_started().or(evidence);
         let strays: Vec<_> = host.strays.iter().map(|stray| stray.pid).collect();
         for stray in strays {

@@ -143,8 +143,9 @@ pub(super) struct Host {
     is_answered: bool,
     /// Since the last drain of a client was accepted, there was a moment without a runner: its exit is evidence.
     pub(super) is_drained: bool,
-    /// Terraform has the evidence that its runner has exited. Docs, "Limits": "drained instances stay until all drains of the apply have succeeded".
-    pub(super) has_evidence: bool,
+    /// Since when Terraform has the evidence that its runner has exited. Docs, "Limits": "drained instances stay until all drains of the apply have
+    /// succeeded".
+    pub(super) evidence: Option<Instant>,
     /// Why a drain that was complete may not hold any more.
     pub(super) forgotten: Option<&'static str>,
 }
@@ -225,7 +226,7 @@ impl Inner {
             free_since: None,
             is_answered: false,
             is_drained: false,
-            has_evidence: false,
+            evidence: None,
             forgotten: None,
         };
         self.hosts.insert(instance.to_owned(), host);
@@ -353,6 +354,11 @@ impl Host {
     /// Its runner has not ended after a stop that was accepted.
     pub(super) fn is_leaving(&self) -> bool {
         self.promise.accepted && self.runner.is_some() || self.promise.leaving && self.wrapper.is_some()
+    }
+
+    /// When its runner was started, if it has one.
+    pub(super) fn runner_started(&self) -> Option<Instant> {
+        self.runner.as_ref().map(|runner| runner.started)
     }
 
     /// Why a runner runs after a drain that was complete.

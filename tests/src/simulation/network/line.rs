@@ -137,6 +137,9 @@ impl Line {
             }
             Arrival::Fails(failure) => {
                 (is_absent, shown) = (failure.is_absent(), failure.shows());
+                if failure.is_final() {
+                    self.origin.rejected(&self.address);
+                }
                 let limit = failure.takes().map(left).unwrap_or_default();
                 sleep(limit).await;
                 failure.error(method, &self.route, limit)

@@ -187,13 +187,12 @@ impl Terraform {
         result: Stored,
     ) {
         let node = &walk.nodes[number];
-        if node.kind == Kind::Shutdown {
-            self.check_shutdown(origin, config, &result);
-        }
-        if node.kind == Kind::Drain
-            && let Some((since, prior)) = walk.started.get(&number)
-        {
-            self.check_drain(origin, node, prior.as_ref(), *since, &result);
+        if let Some((since, prior)) = walk.started.get(&number) {
+            match node.kind {
+                Kind::Drain => self.check_drain(origin, node, prior.as_ref(), *since, &result),
+                Kind::Shutdown => self.check_shutdown(origin, config, prior.as_ref(), *since, &result),
+                Kind::Instance | Kind::Health => {}
+            }
         }
         let failures = self.store(node, result);
         self.traces(if failures.is_empty() { "complete" } else { "error" }, node);

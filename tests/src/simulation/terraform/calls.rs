@@ -14,7 +14,7 @@ use grit_proto::tfplugin6::{self as pb, provider_server::Provider as _};
 use grit_provider::testing::simulation::{Clients, Connections, SimulatedGitlab, SimulatedWrapper, registry};
 use tonic::Request;
 
-use super::{Kind, values};
+use super::{Kind, promises::is_recorded, values};
 use crate::simulation::{
     gitlab::{Api, Ended, TOKEN, URL},
     network::Line,
@@ -80,6 +80,7 @@ impl Process {
 
     pub(super) async fn stop(&self) {
         self.is_stopped.store(true, Relaxed);
+        self.origin.interrupted();
         let _stopped = self.service.stop_provider(Request::new(pb::stop_provider::Request {})).await;
     }
 
@@ -164,20 +165,71 @@ impl Process {
             planned_private: planned.private,
             ..Default::default()
         };
+        let listens = Listens::new(self);
         let response =
             self.service.apply_resource_change(Request::new(request)).await.expect("an answer").into_inner();
+        listens.to_the_end();
+        let value = values::decoded(response.new_state.as_ref());
         let errors = errors(&response.diagnostics);
-        if kind == Kind::Drain
-            && planned.value == Dynamic::Null
-            && errors.is_empty()
-            && let Dynamic::Text(instance) = values::member(prior, "instance_id")
-        {
-            let is_interrupted = self.is_stopped.load(Relaxed);
-            let ended = Ended::new(instance, &response.diagnostics, is_interrupted, &self.origin);
-            let answers = self.gitlab.answers();
-            self.world.now().drain_reported(instance, ended, &answers);
+        match kind {
+            Kind::Drain if planned.value == Dynamic::Null => {
+                if let Dynamic::Text(instance) = values::member(prior, "instance_id") {
+                    let manager = values::member(prior, "runner_manager");
+                    self.drain_ended(instance, manager, &response.diagnostics, errors.is_empty());
+                }
+            }
+            Kind::Shutdown => self.shutdown_ended(config, prior, &value, &response.diagnostics),
+            Kind::Drain | Kind::Health | Kind::Instance => {}
         }
-        Applied { value: values::decoded(response.new_state.as_ref()), private: response.private, errors }
+        Applied { value, private: response.private, errors }
+    }
+
+    fn drain_ended<'a>(
+        &self,
+        instance: &str,
+        manager: &Dynamic,
+        diagnostics: impl IntoIterator<Item = &'a pb::Diagnostic>,
+        is_success: bool,
+    ) {
+        let Dynamic::Text(address) = values::member(manager, "address") else { return };
+        let is_interrupted = self.is_stopped.load(Relaxed);
+        let ended = Ended::new(instance, address, diagnostics, is_interrupted, &self.origin);
+        let answers = self.gitlab.answers();
+        self.world.now().drain_reported(instance, ended, is_success, &answers);
+    }
+
+    /// Each manager has its own warnings, and its evidence if its drain has succeeded.
+    fn shutdown_ended(&self, config: &Dynamic, prior: &Dynamic, value: &Dynamic, all: &[pb::Diagnostic]) {
+        let Dynamic::Object(managers) = values::member(config, "runner_managers") else { return };
+        for (key, manager) in managers {
+            let Dynamic::Text(instance) = values::member(manager, "instance_id") else { continue };
+            let state = values::member(values::member(values::member(value, "managers"), key), "state");
+            let has_ended = matches!(state, Dynamic::Text(state) if state != "draining" && state != "terminating")
+                && !is_recorded(prior, value, key);
+            let of_manager = all.iter().filter(|it| it.summary.split_whitespace().any(|word| word == key));
+            self.drain_ended(instance, manager, of_manager, has_ended);
+        }
+    }
+}
+
+/// Terraform, or the user of an action, receives the warnings of a call, unless it is killed before the end of the call.
+struct Listens<'a>(Option<&'a Api>);
+
+impl<'a> Listens<'a> {
+    fn new(process: &'a Process) -> Self {
+        Self(Some(&process.gitlab))
+    }
+
+    fn to_the_end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Listens<'_> {
+    fn drop(&mut self) {
+        if let Some(api) = self.0 {
+            api.cut();
+        }
     }
 }
 
@@ -190,7 +242,12 @@ pub(in crate::simulation) enum ActionKind {
 }
 
 /// `terraform apply -invoke`, for one runner manager.
-pub(in crate::simulation) async fn invoke(world: &Arc<World>, kind: ActionKind, name: &str, address: &str) {
+pub(in crate::simulation) async fn invoke(
+    world: &Arc<World>,
+    kind: ActionKind,
+    instance: &str,
+    address: &str,
+) {
     let origin = Arc::new(Origin::new(None));
     let process = Process::start(world, "", &origin).await;
     let (action_type, attributes): (_, &[&str]) = match kind {
@@ -210,21 +267,27 @@ pub(in crate::simulation) async fn invoke(world: &Arc<World>, kind: ActionKind, 
         ActionKind::CancelDrain => ("grit_cancel_drain", &["drain_id", "retry", "timeouts"]),
         ActionKind::Start => ("grit_start", &["level", "retry", "timeouts"]),
     };
-    let manager = values::manager(name, values::text(address));
-    let managers = Dynamic::Object(values::members([("m", manager)]));
+    let manager = values::manager(instance, values::text(address));
+    let managers = Dynamic::Object(values::members([("m", manager.clone())]));
     let config = values::action(attributes, values::members([("runner_managers", managers)]));
     let request = pb::invoke_action::Request {
         action_type: action_type.to_owned(),
         config: values::message(&config),
         ..Default::default()
     };
+    let listens = Listens::new(&process);
     let events = process.service.invoke_action(Request::new(request)).await.expect("a stream").into_inner();
     let events: Vec<_> = events.collect().await;
+    listens.to_the_end();
     let completed = events.into_iter().filter_map(|event| match event.ok()?.r#type? {
         pb::invoke_action::event::Type::Completed(completed) => Some(completed.diagnostics),
         pb::invoke_action::event::Type::Progress(_) => None,
     });
-    let errors: Errors = completed.flat_map(|diagnostics| errors(&diagnostics)).collect();
+    let diagnostics: Vec<_> = completed.flatten().collect();
+    let errors = errors(&diagnostics);
+    if kind == ActionKind::Drain {
+        process.drain_ended(instance, &manager, &diagnostics, errors.is_empty());
+    }
     let mut now = world.now();
     now.log("user", format!("{action_type} of {address} has ended: {}", errors.join("; ")));
     now.trace.count(format!("action {action_type}: {}", errors.first().map_or("done", String::as_str)));

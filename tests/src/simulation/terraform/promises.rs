@@ -6,14 +6,13 @@ use grit_plugin::schema::Dynamic;
 use tokio::time::Instant;
 
 use super::{
-    Config, Kind, Object, Terraform,
+    Address, Config, Kind, Object, Terraform,
     change::Stored,
     graph::{Node, Step},
     plan::{Action, Change, Planning, Target},
     values::member,
 };
 use crate::simulation::{
-    host::Host,
     options::ATTEMPTS,
     origin::{Drain, Origin},
 };
@@ -21,8 +20,13 @@ use crate::simulation::{
 impl Terraform {
     /// What the process of an apply may do.
     pub(super) fn origin(&self, config: &Config, planning: &Planning, changes: &[Change]) -> Origin {
-        let checks = |change: &Change| change.kind == Kind::Health && change.action.is_change();
-        let after_health = changes.iter().any(checks);
+        // Some manager is new, or the provider plans to check all of them again.
+        let checks = |change: &Change| match change.kind {
+            Kind::Instance => config.managers.contains_key(&change.key),
+            Kind::Health => true,
+            Kind::Drain | Kind::Shutdown => false,
+        };
+        let after_health = changes.iter().any(|change| change.action.is_change() && checks(change));
         let mut drains = BTreeMap::new();
         let mut kept: Vec<_> = self.of_kind(Kind::Drain).filter_map(Object::instance).collect();
         for change in changes {
@@ -99,29 +103,95 @@ impl Terraform {
     }
 
     /// A step of a shutdown resource has ended. Its result says for each runner manager why it is terminated.
-    pub(super) fn check_shutdown(&mut self, origin: &Origin, config: &Config, result: &Stored) {
+    pub(super) fn check_shutdown(
+        &mut self,
+        origin: &Origin,
+        config: &Config,
+        prior: Option<&Object>,
+        since: Instant,
+        result: &Stored,
+    ) {
         let Stored::Object { value, .. } = result else { return };
-        for (key, address) in &config.retires {
-            let state = member(member(member(value, "managers"), key), "state");
-            let mut world = self.world.now();
-            if *state == Dynamic::Text("stopped".to_owned())
-                && let Some(host) = world.hosts.get_mut(&address.instance)
-            {
-                host.has_evidence = true;
-            }
-            if *state != Dynamic::Text("assumed_terminated".to_owned()) {
+        let prior = prior.map_or(&Dynamic::Null, |prior| &prior.value);
+        for (key, Address { instance, address }) in &config.retires {
+            let Dynamic::Text(state) = member(member(member(value, "managers"), key), "state") else {
+                continue;
+            };
+            if is_recorded(prior, value, key) {
                 continue;
             }
-            let is_absent = origin.absences(&address.address) > 0;
-            if config.options.assumes && is_absent && origin.has_reached_another(&address.address) {
-                world.trace.count("shutdown ended: no host answered (assume_terminated)");
-            } else if self.is_named(&address.instance) {
-                world.trace.count("shutdown ended: the user named its instance");
-            } else {
-                world
-                    .violation(&address.instance, "its shutdown has ended without the report of its wrapper");
+            let is_gone = !self.world.now().hosts.contains_key(instance);
+            match state.as_str() {
+                "stopped" if origin.knows_exit(instance) => self.check_exit(origin, instance, address, since),
+                // See `origin::stranger`.
+                "stopped" if is_gone && origin.knows_exit_at(address) => {
+                    let what = "shutdown ended: its instance was gone, and another one has the address";
+                    self.world.now().trace.count(what);
+                }
+                "assumed_terminated" if self.is_named(instance) => {
+                    self.assumed(instance, "its shutdown found no host", "the user named its instance");
+                }
+                "assumed_terminated" if config.options.assumes => {
+                    let attempts = config.options.attempts.unwrap_or(ATTEMPTS);
+                    self.check_absence(origin, instance, address, attempts, since + config.options.delete);
+                    self.assumed(
+                        instance,
+                        "its shutdown found no host",
+                        "no host answered (assume_terminated)",
+                    );
+                }
+                "stopped" | "assumed_terminated" => {
+                    let what = format!("its shutdown has ended without the report of its wrapper: {state}");
+                    self.world.now().violation(instance, what);
+                }
+                _ => {}
             }
-            world.excuses.insert(address.instance.clone(), "its shutdown found no host");
+        }
+    }
+
+    fn assumed(&mut self, instance: &str, excuse: &'static str, why: &str) {
+        let mut world = self.world.now();
+        world.trace.count(format!("shutdown ended: {why}"));
+        world.excuses.insert(instance.to_owned(), excuse);
+    }
+
+    /// The wrapper has reported the exit of its runner since the step has begun: it had no runner at some moment since then.
+    fn check_exit(&self, origin: &Origin, instance: &str, address: &str, since: Instant) {
+        let mut world = self.world.now();
+        let Some(host) = world.hosts.get_mut(instance) else { return };
+        let Some(started) = host.runner_started() else {
+            host.evidence = Some(Instant::now());
+            return;
+        };
+        if started < since {
+            world.violation(instance, "its drain has ended, and its runner, which is older, runs");
+            return;
+        }
+        host.evidence = Some(since);
+        let why = host.why_started();
+        if let Some(why) = why {
+            // It had exited before this.
+            world.trace.count(format!("drain ended, and its runner runs: {why}"));
+        } else if origin.has_no_answer(address) {
+            world
+                .trace
+                .count("limit: its host was not reachable after the receipt, and has started a runner");
+        } else if !world.excuses.contains_key(instance) {
+            world.violation(instance, "its drain has ended, and its runner runs");
+        }
+    }
+
+    /// "It counts as terminated after `retry.attempts`": or at the end of its time.
+    fn check_absence(&self, origin: &Origin, instance: &str, address: &str, attempts: u32, end: Instant) {
+        let (absences, last) = origin.absences(address);
+        let is_late = last.is_some_and(|last| last + Duration::from_secs(1) >= end);
+        if absences < attempts && !(is_late && absences > 0) {
+            let what = format!("assumed terminated after {absences} of {attempts} attempts");
+            self.world.now().violation(instance, what);
+        }
+        // runner_drain: "this run has reached another host"
+        if !origin.has_reached_another(address) {
+            self.world.now().violation(instance, "assumed terminated, and no other host was reached");
         }
     }
 
@@ -134,53 +204,38 @@ impl Terraform {
     fn check_evidence(&mut self, origin: &Origin, prior: &Object, since: Instant) {
         let (Some(instance), Some(address)) = (prior.instance(), address_of(prior)) else { return };
         let id = prior.text("id").unwrap_or_default();
-        let mut world = self.world.now();
-        let is_gone = !world.hosts.contains_key(&instance);
-        let is_running = world.hosts.get(&instance).is_some_and(|host| host.runner.is_some());
+        let is_gone = !self.world.now().hosts.contains_key(&instance);
         let is_named = self.is_named(&instance) || self.is_named(&id);
         if origin.knows_exit(&instance) {
-            if let Some(host) = world.hosts.get_mut(&instance) {
-                host.has_evidence = true;
-            }
-            let started = world.hosts.get(&instance).and_then(Host::why_started);
-            if let (true, Some(why)) = (is_running, started) {
-                // It had exited before this.
-                world.trace.count(format!("drain ended, and its runner runs: {why}"));
-            } else if is_running && origin.has_no_answer(&instance) {
-                world
-                    .trace
-                    .count("limit: its host was not reachable after the receipt, and has started a runner");
-            } else if is_running && !world.excuses.contains_key(&instance) {
-                world.violation(&instance, "its drain has ended, and its runner runs");
-            }
+            self.check_exit(origin, &instance, &address, since);
         } else if is_named {
             // runner_drain: "The host counts as gone: [...]. Destroy fails: [...] or the host refuses the login."
             if origin.is_contradicted(&address, since) {
-                world.violation(&instance, "the user named its instance, and its host is there");
+                self.world.now().violation(&instance, "the user named its instance, and its host is there");
             }
-            world.trace.count("drain ended: the user named its instance");
+            self.world.now().trace.count("drain ended: the user named its instance");
             // Also if its runner is started afterwards.
             self.allowed.insert(instance, "the user named it");
         } else if is_gone && origin.knows_exit_at(&address) {
             // See `origin::stranger`.
-            world.trace.count("drain ended: its instance was gone, and another one has the address");
+            let what = "drain ended: its instance was gone, and another one has the address";
+            self.world.now().trace.count(what);
         } else if member(&prior.value, "on_unreachable") != &Dynamic::Null {
-            let (absences, attempts) = (origin.absences(&address), attempts(prior));
-            let is_late = since.elapsed() + Duration::from_secs(1) >= timeout(prior);
-            if absences < attempts && !(is_late && absences > 0) {
-                let what = format!("assumed terminated after {absences} of {attempts} attempts");
-                world.violation(&instance, what);
-            }
-            // runner_drain: "this run has reached another host"
-            if !origin.has_reached_another(&address) {
-                world.violation(&instance, "assumed terminated, and no other host was reached");
-            }
-            world.trace.count("drain ended: no host answered (assume_terminated)");
+            self.check_absence(origin, &instance, &address, attempts(prior), since + timeout(prior));
+            self.world.now().trace.count("drain ended: no host answered (assume_terminated)");
             self.allowed.insert(instance, "no host answered at its address (assume_terminated)");
         } else {
-            world.violation(&instance, "its drain has ended without the report of its wrapper");
+            let what = "its drain has ended without the report of its wrapper";
+            self.world.now().violation(&instance, what);
         }
     }
+}
+
+/// Whether the evidence of this runner manager is that of the prior object.
+pub(super) fn is_recorded(prior: &Dynamic, value: &Dynamic, key: &str) -> bool {
+    let state = |object| member(member(member(object, "managers"), key), "state");
+    let manager = |object| member(member(object, "runner_managers"), key);
+    state(prior) != &Dynamic::Null && state(prior) == state(value) && manager(prior) == manager(value)
 }
 
 fn drain(object: &Object, after_health: bool) -> Drain {
