@@ -77,6 +77,7 @@ impl Block for Start {
             level: member::<RequiredLevel<false>>(&config.level).0,
             expected_version: None,
             start_if_stopped: true,
+            gitlab: None,
             retry: configuration.retry(config.retry.as_ref_option(), None),
         };
         let stop = &call().stop;

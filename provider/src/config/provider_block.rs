@@ -25,7 +25,8 @@ object! {
             "Connection settings for the runner managers. **Precedence, except for `host_key`: this object, then the environment \
              variable, then the runner manager.**", check_object;
         gitlab: Value<GitlabArgs> = object(GitlabArgs::attributes()) =>
-            "Access to GitLab. After a drain, the provider reads from GitLab which jobs of the runner manager are still running, and warns \
+            "Access to GitLab. A health check succeeds only if GitLab confirms each runner manager: its runner is not paused. After a drain, the \
+             provider reads from GitLab which jobs of the runner manager are still running, and warns \
              about lost jobs. Without a token, the provider sends no request.",
             check_object;
         retry: Value<RetryArgs> = object(RetryArgs::attributes("see the resources")) =>

@@ -141,7 +141,35 @@ fn not_cancelled(why: &NotCancelled) -> String {
 }
 
 fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
-    let (code, why, next_step) = match why {
+    let (code, why, next_step) = cause(why);
+    Problem::new(
+        code,
+        format!("Jobs of {manager} were not checked in GitLab"),
+        format!(
+            "The runner of runner manager {manager:?} has exited, but GitLab has not confirmed that no job was lost: {why}."
+        ),
+        next_step,
+    )
+}
+
+/// Warns about healthy runner managers that GitLab could not confirm: the key and the cause of each.
+pub(crate) fn unconfirmed(managers: &[(&str, &NoReceipt)]) -> Problem {
+    let lines: Vec<_> =
+        managers.iter().map(|(manager, why)| format!("- {manager}: {}.", cause(why).1)).collect();
+    Problem::new(
+        Code::Notice,
+        "Runner managers were not checked in GitLab",
+        format!(
+            "These runner managers are healthy for their wrappers, but it is unknown whether GitLab gives them jobs:\n\n{}",
+            lines.join("\n")
+        ),
+        "Check in GitLab that their runners are not paused.",
+    )
+}
+
+/// Why GitLab could not be asked, as a clause, and the next step.
+fn cause(why: &NoReceipt) -> (Code, String, &'static str) {
+    match why {
         NoReceipt::NoToken => (
             Code::InvalidConfig,
             "the provider block has a `gitlab` object without a token".to_owned(),
@@ -190,7 +218,12 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
             format!("the host reports {ids} registrations, and the provider asks for at most {MAX_QUESTIONS}"),
             "Check the configuration of the runner, and the running jobs of the runner manager in GitLab.",
         ),
-        NoReceipt::Failed { gitlab, error } => (
+        NoReceipt::NoManagers => (
+            Code::WrapperError,
+            "this GitLab is too old to list the managers of a runner".to_owned(),
+            "Update GitLab.",
+        ),
+                NoReceipt::Failed { gitlab, error } => (
             match error {
                 GitlabError::Timeout(_) | GitlabError::Request(_) => Code::ConnectFailed,
                 error if error.is_refusal() => Code::Refused,
@@ -205,13 +238,5 @@ fn no_receipt(manager: &str, why: &NoReceipt) -> Problem {
             "the wait was cancelled".to_owned(),
             "Check the running jobs of the runner manager in GitLab.",
         ),
-    };
-    Problem::new(
-        code,
-        format!("Jobs of {manager} were not checked in GitLab"),
-        format!(
-            "The runner of runner manager {manager:?} has exited, but GitLab has not confirmed that no job was lost: {why}."
-        ),
-        next_step,
-    )
+    }
 }

@@ -1,14 +1,16 @@
 //! Waits until a runner manager is healthy.
 
+mod gitlab;
 mod missing;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     failure::{Failure, Requested},
+    receipt::NoReceipt,
     retry::Retry,
     wait::{self, Operation, WaitState},
 };
@@ -16,10 +18,15 @@ use crate::{
     client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
     duration::human,
 };
+pub(crate) use gitlab::{Doubt, GitlabWord};
 pub(crate) use missing::{Missing, ProofLimit, Wanted, missing};
 
 /// `stopped` can be a restart in progress for this time. After that the wait fails early: the wrapper does not restart its runner.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
+
+/// The pause between two questions to GitLab about one runner manager. It grows from the first to the longest.
+const GITLAB_FIRST: Duration = Duration::from_secs(2);
+const GITLAB_SLOWEST: Duration = Duration::from_secs(15);
 
 /// The required health, and the time limit.
 #[derive(Debug, Clone)]
@@ -36,13 +43,17 @@ pub(crate) struct HealthPolicy {
     pub expected_version: Option<String>,
     /// Start a runner that has exited.
     pub start_if_stopped: bool,
+    /// GitLab must confirm the runner manager.
+    pub gitlab: Option<Arc<GitlabWord>>,
     pub retry: Retry,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Healthy {
     pub waited: Duration,
     pub snapshot: Snapshot,
+    /// What GitLab could not be asked, if it was to confirm the runner manager.
+    pub unconfirmed: Vec<NoReceipt>,
 }
 
 /// Why a runner manager is not healthy.
@@ -78,6 +89,7 @@ pub(crate) async fn wait<W: Wrapper>(
         final_since: None,
         requested: Requested::No,
         started: None,
+        doubt: None,
     };
     wait::run(operation, state, wrapper, &policy.retry, stop).await
 }
@@ -93,6 +105,8 @@ struct HealthWait<'a, W> {
     /// Whether a start was requested: the response may be lost.
     requested: Requested,
     started: Option<Start>,
+    /// The last answer of GitLab.
+    doubt: Option<Doubt>,
 }
 
 impl<W: Wrapper> Operation for HealthWait<'_, W> {
@@ -121,6 +135,9 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
 
     /// At most until the runner was healthy for `stable_for`, or until a final condition ends the wait.
     fn pause(&self, state: &WaitState<'_>) -> Duration {
+        if let Missing::Gitlab(_) = self.missing {
+            return (state.start.elapsed() / 10).clamp(GITLAB_FIRST, GITLAB_SLOWEST);
+        }
         let pause = state.poll_interval();
         let end = match (self.healthy_since, self.final_since) {
             (Some(since), _) => since + self.policy.stable_for,
@@ -172,7 +189,27 @@ impl<W: Wrapper> HealthWait<'_, W> {
             }
             tracing::info!(manager = state.manager, outcome = ?self.started, "start of the runner requested");
         }
-        Ok(self.evaluate(snapshot, state))
+        let healthy = match self.evaluate(snapshot, state) {
+            Some(Ok(healthy)) => healthy,
+            other => return Ok(other),
+        };
+        Ok(self.confirm(healthy).await)
+    }
+
+    /// Asks GitLab about a runner that is healthy for the wrapper.
+    async fn confirm(&mut self, healthy: Healthy) -> Option<Checked> {
+        let Some(gitlab) = &self.policy.gitlab else { return Some(Ok(healthy)) };
+        // If the time ends before the answer.
+        let doubt = self.doubt.clone().unwrap_or_else(|| gitlab.pending());
+        self.missing = Missing::Gitlab(doubt);
+        let doubt = match gitlab.ask(&healthy.snapshot).await {
+            Ok(unconfirmed) => return Some(Ok(Healthy { unconfirmed, ..healthy })),
+            Err(doubt) => doubt,
+        };
+        self.doubt = Some(doubt.clone());
+        let missing = Missing::Gitlab(doubt);
+        self.missing = missing.clone();
+        missing.is_final().then_some(Err(NotHealthy::Missing(missing)))
     }
 
     /// Evaluates a status. Returns the result if it ends the wait.
@@ -201,7 +238,8 @@ impl<W: Wrapper> HealthWait<'_, W> {
         (self.missing, self.final_since) = (Missing::Time, None);
         let since = *self.healthy_since.get_or_insert(now);
         let waited = now - self.policy.start;
-        (now - since >= self.policy.stable_for).then(|| Ok(Healthy { waited, snapshot: last.clone() }))
+        (now - since >= self.policy.stable_for)
+            .then(|| Ok(Healthy { waited, snapshot: last.clone(), unconfirmed: Vec::new() }))
     }
 
     fn log_change(snapshot: &Snapshot, state: &WaitState<'_>) {

@@ -79,6 +79,8 @@ pub(crate) enum NoReceipt {
     TooManyIds {
         ids: usize,
     },
+    /// This GitLab cannot list the managers of a runner.
+    NoManagers,
     /// `gitlab`: the instance, and the proxy on the way to it.
     Failed {
         gitlab: String,
@@ -123,7 +125,7 @@ fn has_no_open_request(snapshot: &Snapshot) -> bool {
 }
 
 /// The runners to ask for, with the system id of this manager, and what cannot be asked.
-fn questions(gitlab: &Gitlab, snapshot: &Snapshot) -> (Vec<Question>, Vec<NoReceipt>) {
+pub(super) fn questions(gitlab: &Gitlab, snapshot: &Snapshot) -> (Vec<Question>, Vec<NoReceipt>) {
     let (mut questions, mut missing) = (Vec::new(), Vec::new());
     let Some(detail) = snapshot.detail.as_deref() else { return (questions, vec![NoReceipt::Upstream]) };
     let instance = gitlab.instance();

@@ -1,4 +1,4 @@
-//! The part of GitLab's REST API that shows whether a drain has lost a job.
+//! The part of GitLab's REST API that shows whether a runner gets jobs, and whether a drain has lost a job.
 //!
 //! The token is sent to the configured instance only, whatever a host reports, and never to a redirect's target.
 
@@ -8,6 +8,7 @@ mod error;
 mod https;
 mod instance;
 mod proxy;
+mod runners;
 
 use std::{fmt, sync::Arc};
 
@@ -22,6 +23,7 @@ use grit_ssh::Secret;
 pub(crate) use https::certificates;
 pub(crate) use instance::Instance;
 pub(crate) use proxy::Proxy;
+pub(crate) use runners::KnownRunner;
 
 /// GitLab's maximum for a page.
 const PAGE: usize = 100;
@@ -65,6 +67,9 @@ pub(crate) struct RunnerManager {
     /// The time of its last request, in GitLab's notation.
     #[serde(default)]
     pub(crate) contacted_at: Option<String>,
+    /// `online` for two hours after the last contact.
+    #[serde(default)]
+    status: Option<String>,
 }
 
 /// Has no token.

@@ -141,6 +141,35 @@ async fn job_is_cancelled_and_retried() {
     );
 }
 
+#[tokio::test]
+async fn runner_is_read_with_the_managers_that_gitlab_has_heard_of() {
+    let manager = |id: &str, at: &str, status: &str| {
+        format!(r#"{{"id":1,"system_id":"{id}","contacted_at":{at},"status":"{status}","ip_address":""}}"#)
+    };
+    let managers = [
+        manager("s_1", "\"2026-01-02T03:04:05Z\"", "online"),
+        manager("s_2", "null", "never_contacted"),
+        manager("s_3", "\"2025-01-02T03:04:05Z\"", "offline"),
+    ];
+    let managers = format!("[{}]", managers.join(","));
+    let details = response(200, "", r#"{"id":7,"paused":true,"status":"online"}"#);
+    for (list, known) in [
+        (response(200, "", &managers), Some(vec!["s_1"])),
+        (response(404, "", r#"{"error":"404 Not Found"}"#), None),
+    ] {
+        let server = Server::new(vec![details.clone(), list]).await;
+        let runner = server.gitlab().runner(7).await.unwrap();
+        let managers = known.map(|known: Vec<&str>| known.into_iter().map(str::to_owned).collect());
+        assert_eq!(runner, KnownRunner { is_paused: true, managers });
+        let requests = server.requests();
+        assert!(requests[0].starts_with("GET /sub/api/v4/runners/7 "), "{requests:?}");
+        assert!(requests[1].starts_with("GET /sub/api/v4/runners/7/managers "), "{requests:?}");
+    }
+    let server = Server::new(vec![response(404, "", "{}")]).await;
+    let error = server.gitlab().runner(7).await.unwrap_err();
+    assert!(error.is_refusal() && !error.is_transient(), "{error}");
+}
+
 /// The target of a redirect could be anybody's.
 #[tokio::test]
 async fn redirect_is_not_followed() {

@@ -34,7 +34,7 @@ use crate::{
     },
     fleet::{
         self, Failure, Outcomes,
-        health::{Healthy, NotHealthy},
+        health::{GitlabWord, HealthPolicy, Healthy, NotHealthy},
     },
     manager::Identities,
     run::{Event, Row},
@@ -122,7 +122,10 @@ impl RunnerHealth {
             Outcomes::new()
         } else {
             let configuration = &*self.context.configured()?;
-            let (policy, stop) = (&planned.policy(configuration, start, timeout), &call().stop);
+            let gitlab = configuration.gitlab().and_then(Result::ok);
+            let gitlab = gitlab.map(|gitlab| Arc::new(GitlabWord::new(gitlab.clone())));
+            let policy = &HealthPolicy { gitlab, ..planned.policy(configuration, start, timeout) };
+            let stop = &call().stop;
             let managers = manager::resolve(&planned.runner_managers, configuration);
             fleet::over(managers, |manager| async move {
                 let healthy = fleet::health::wait(&manager.name, &manager.client(), policy, stop).await?;
@@ -133,6 +136,7 @@ impl RunnerHealth {
             .await
         };
         failures(&planned, &outcomes, self.context.run.has_drains()).or(())?;
+        self.warn_of_unconfirmed(&outcomes);
         let (now, level_cap) = (OffsetDateTime::now_utc(), planned.level_cap());
         let evidence = outcomes.into_iter().filter_map(|(key, outcome)| {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
@@ -143,6 +147,23 @@ impl RunnerHealth {
         shared.here.into_iter().collect::<Problems>().or(())?;
         planned.status = planned.healthy();
         Ok(planned)
+    }
+
+    /// Warns about healthy runner managers that GitLab could not confirm.
+    fn warn_of_unconfirmed(&self, outcomes: &Outcomes<Result<Healthy, Failure<NotHealthy>>>) {
+        let configuration = self.context.configuration();
+        // The `gitlab` object cannot be used.
+        let unusable = configuration.as_ref().and_then(|it| it.gitlab()?.err());
+        let healthy =
+            outcomes.iter().filter_map(|(key, outcome)| Some((key.as_str(), outcome.as_ref().ok()?)));
+        let unconfirmed = healthy.flat_map(|(key, healthy)| {
+            unusable.iter().chain(&healthy.unconfirmed).map(move |why| (key, why))
+        });
+        let unconfirmed: Vec<_> = unconfirmed.collect();
+        if !unconfirmed.is_empty() {
+            call()
+                .warn(explain::receipt::unconfirmed(&unconfirmed).at(AttributePath::new("runner_managers")));
+        }
     }
 }
 

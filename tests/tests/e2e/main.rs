@@ -11,6 +11,7 @@ mod connection_commands;
 mod connection_methods;
 mod container;
 mod contract;
+mod dead_managers;
 mod demo;
 mod deployment;
 mod dist;

@@ -1,6 +1,7 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
 mod apply_order;
+mod dead_managers;
 mod empty_versions;
 mod rollback_after_drains;
 mod stop_using;
@@ -42,11 +43,17 @@ impl Example {
 
     /// The boot of each host takes this time.
     fn with_boot(name: &str, boot_takes: Duration) -> Self {
+        Self::with_hosts(name, move |_, spec| spec.boot_takes = boot_takes)
+    }
+
+    /// The hosts have these properties.
+    fn with_hosts(name: &str, shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static) -> Self {
         let lab = Lab::start().unwrap();
         let host_key = KeyPair::generate().unwrap();
         let image = ssh::Choice::Image { host_key: host_key.private.clone() };
-        lab.cloud().shape(move |_, spec| {
-            *spec = HostSpec { ssh: image.clone(), boot_takes, ..spec.clone().under_load() }
+        lab.cloud().shape(move |name, spec| {
+            *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() };
+            shape(name, spec);
         });
         let workspace = Workspace::new(&["grit", "aws"]).unwrap().env(CLOUD, lab.cloud().endpoint());
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/rollouts").join(name);

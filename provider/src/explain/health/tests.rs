@@ -9,7 +9,8 @@ use crate::explain::{
 };
 use crate::{
     client::{Level, RunnerStatus},
-    fleet::health::{Missing, ProofLimit, Wanted},
+    fleet::health::{Doubt, Missing, ProofLimit, Wanted},
+    fleet::receipt::NoReceipt,
     manager::InvalidManager,
 };
 
@@ -43,6 +44,14 @@ fn failed_health_wait_errors_match_snapshot() {
             vec!["the runner has no HTTP server: set listen_address in its configuration".to_owned()];
         Missing::Proof { wanted, limit: ProofLimit::Level { max: Level::Process, reasons } }
     };
+    let unknown = Missing::Gitlab(Doubt::Unknown { runner: 7, system_id: "s_1".to_owned() });
+    let forbidden = Missing::Gitlab(Doubt::NoAnswer {
+        runner: 7,
+        instance: "https://gitlab.example".to_owned(),
+        error: "the HTTP status was 403".to_owned(),
+        is_permanent: true,
+        is_refusal: true,
+    });
     let required_version = || Wanted::Version("19.3.0".to_owned());
     let version =
         |found: Option<&str>| Missing::Version { wanted: "19.3.0".into(), found: found.map(str::to_owned) };
@@ -88,6 +97,9 @@ fn failed_health_wait_errors_match_snapshot() {
         not_healthy("m2", &timed_out(running(), upstream(required_version())), "", "i-2"),
         not_healthy("m2", &timed_out(running(), no_server(Wanted::Level(Level::Polling))), "", "i-2"),
         not_healthy("m2", &timed_out(running(), no_server(required_version())), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), Missing::Gitlab(Doubt::Paused { runner: 7 })), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), unknown), "", "i-2"),
+        not_healthy("m2", &timed_out(running(), forbidden), "", "i-2"),
         not_healthy(
             "m2",
             &interrupted(Requested::No, RunnerStatus::Stopped, Missing::Running, None),
@@ -119,6 +131,7 @@ fn health_warnings_match_snapshot() {
         missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
         without_guard(&["m1", "m2"]),
         low_level(Level::Process),
+        crate::explain::receipt::unconfirmed(&[("m1", &NoReceipt::NoManagers), ("m2", &NoReceipt::Upstream)]),
         invalid_manager(
             "m1",
             &InvalidManager { attribute: "address", problem: grit_ssh::AddressError::Missing }

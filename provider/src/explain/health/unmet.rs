@@ -14,7 +14,7 @@ use crate::{
     },
     fleet::{
         Failure, Reason,
-        health::{Missing, NotHealthy, ProofLimit, Wanted},
+        health::{Doubt, Missing, NotHealthy, ProofLimit, Wanted},
     },
 };
 
@@ -36,6 +36,7 @@ pub(in crate::explain) fn unmet(
 ) -> Problem {
     match (missing, last) {
         (Missing::Token { reasons }, _) => token_rejected(manager, reasons),
+        (Missing::Gitlab(doubt), _) => not_confirmed(manager, waited, doubt),
         (Missing::Proof { wanted, limit }, _) => not_provable(manager, wanted, limit),
         (_, None) => timed_out(manager, waited, "the wrapper did not respond.", CHECK_WRAPPER),
         (_, Some(last)) => {
@@ -56,6 +57,42 @@ fn token_rejected(manager: &str, reasons: &[String]) -> Problem {
         ),
         "A retry has no effect. Check in GitLab that the runner exists, and that `url` and `token` in the config.toml of the host belong \
          to this runner. Then roll out the correct token, or apply the old version.",
+    )
+}
+
+/// The wrapper reports a healthy runner, and GitLab does not confirm this.
+fn not_confirmed(manager: &str, waited: Duration, doubt: &Doubt) -> Problem {
+    let next_step = match doubt {
+        Doubt::Paused { runner } => format!(
+            "Resume runner {runner} in GitLab (the page of the runner, or `PUT /runners/{runner}` with `paused=false`), then run the same \
+             command again."
+        ),
+        Doubt::Unknown { .. } => {
+            "Check that `url`, `id` and `token` in the config.toml of the host belong to one runner, and that `gitlab.url` of the provider \
+             block is the same GitLab. Then run the same command again."
+                .to_owned()
+        }
+        Doubt::NoAnswer { .. } | Doubt::Pending { .. } => {
+            "Check `gitlab` in the provider block. The token needs the scope `read_api`, and its user must own the runner or be an \
+             administrator. Without a token, the provider does not ask GitLab, and a paused runner is healthy at level `polling`."
+                .to_owned()
+        }
+    };
+    let code = match doubt {
+        Doubt::NoAnswer { is_refusal: true, is_permanent: true, .. } => Code::Refused,
+        Doubt::NoAnswer { is_permanent: true, .. } => Code::ConnectFailed,
+        Doubt::Paused { .. } | Doubt::Unknown { .. } | Doubt::NoAnswer { .. } | Doubt::Pending { .. } => {
+            Code::TimedOut
+        }
+    };
+    Problem::new(
+        code,
+        "GitLab does not confirm a runner manager",
+        format!(
+            "Runner manager {manager:?}: the wrapper reports a healthy runner, but GitLab has not confirmed it within {}: {doubt}.",
+            human(waited)
+        ),
+        next_step,
     )
 }
 
@@ -152,7 +189,7 @@ fn lacking(snapshot: &Snapshot, missing: &Missing) -> (String, &'static str) {
             format!("{missing}."),
             "The version is read from the runner's metrics: set `listen_address` in the runner's config.toml.",
         ),
-        Missing::Version { .. } | Missing::Token { .. } | Missing::Proof { .. } => (
+        Missing::Version { .. } | Missing::Token { .. } | Missing::Proof { .. } | Missing::Gitlab(_) => (
             format!("{missing}."),
             "Check which version is installed on the host, or correct `expected_version`.",
         ),

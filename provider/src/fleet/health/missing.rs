@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::HealthPolicy;
+use super::{Doubt, HealthPolicy};
 use crate::client::{Level, RunnerEvidence, RunnerStatus, Snapshot};
 
 /// A host that boots can write the configuration of its runner in several steps: a runner that cannot prove the level for this time never does.
@@ -23,6 +23,8 @@ pub(crate) enum Missing {
     Token {
         reasons: Vec<String>,
     },
+    /// GitLab does not confirm it.
+    Gitlab(Doubt),
     /// It cannot be proved for this runner.
     Proof {
         wanted: Wanted,
@@ -62,6 +64,7 @@ impl Missing {
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Token { .. } | Self::Proof { .. } => true,
+            Self::Gitlab(doubt) => doubt.is_permanent(),
             Self::Time | Self::Running | Self::Level { .. } | Self::Jobs { .. } | Self::Version { .. } => {
                 false
             }
@@ -91,6 +94,7 @@ impl fmt::Display for Missing {
             Self::Token { reasons } => {
                 write!(f, "GitLab rejects the token of the runner{}", in_brackets(reasons))
             }
+            Self::Gitlab(doubt) => fmt::Display::fmt(doubt, f),
             Self::Proof { wanted, limit: ProofLimit::Upstream } => {
                 write!(f, "the host runs upstream's `gitlab-runner wrapper`, which cannot prove {wanted}")
             }

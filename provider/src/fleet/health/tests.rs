@@ -16,6 +16,7 @@ fn policy(timeout: u64, stable_for: u64, attempts: Option<u32>) -> HealthPolicy 
         level: Level::Process,
         expected_version: None,
         start_if_stopped: false,
+        gitlab: None,
         retry: retry(attempts),
     }
 }
@@ -139,7 +140,7 @@ fn down() -> Result<RunnerStatus, ScriptedFault> {
 }
 
 /// A runner under grit-wrapper.
-fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapshot {
+pub(super) fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapshot {
     let mut snapshot = Snapshot::from(RunnerStatus::Running);
     snapshot.detail = Some(Box::new(Detail {
         wrapper_version: "0.1.0".into(),
@@ -164,7 +165,7 @@ fn seen(level: Level, level_max: Option<Level>, version: Option<&str>) -> Snapsh
     snapshot
 }
 
-fn polling() -> HealthPolicy {
+pub(super) fn polling() -> HealthPolicy {
     HealthPolicy { level: Level::Polling, ..policy(600, 0, None) }
 }
 

@@ -132,6 +132,7 @@ impl HealthState {
             level: self.required_level(),
             expected_version: self.expected_version.as_ref_option().filter(|text| !text.is_empty()).cloned(),
             start_if_stopped: self.start_if_stopped.unwrap_or(START_IF_STOPPED),
+            gitlab: None,
             // A booting host refuses connections for minutes: by default, only the timeout limits the attempts.
             retry: configuration.retry(self.retry.as_ref_option(), None),
         }

@@ -28,6 +28,8 @@ pub struct HostSpec {
     pub shutdown_timeout: Option<Duration>,
     /// The tokens of the `[[runners]]` sections; `None` is one section with a token named after the instance.
     pub tokens: Option<Vec<String>>,
+    /// The URL of GitLab in every `[[runners]]` section; `None` is that of the lab's queue.
+    pub url: Option<String>,
     /// More TOML of every `[[runners]]` section.
     pub section: String,
     /// Whether a configuration file exists.
@@ -55,6 +57,7 @@ impl Default for HostSpec {
             check_interval: Duration::from_millis(100),
             shutdown_timeout: None,
             tokens: None,
+            url: None,
             section: String::new(),
             configured: true,
             listen: true,
@@ -128,7 +131,7 @@ impl HostSpec {
         if let Some(timeout) = self.shutdown_timeout {
             text += &format!("shutdown_timeout = {}\n", timeout.as_secs_f64());
         }
-        let url = queue.url();
+        let url = self.url.clone().unwrap_or_else(|| queue.url());
         for (number, token) in tokens.iter().enumerate() {
             let name =
                 if number == 0 { instance_name.to_owned() } else { format!("{instance_name}-{number}") };

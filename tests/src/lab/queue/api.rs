@@ -2,6 +2,7 @@
 //!
 //! | request | response |
 //! | --- | --- |
+//! | `GET /api/v4/runners/ID` | 200 with `paused` and few other fields, 401, 403, 404 |
 //! | `GET /api/v4/runners/ID/jobs?system_id&status&order_by=id&sort` | 200 with a page of jobs, 400, 401, 403, 404 |
 //! | `GET /api/v4/runners/ID/managers` | 200 with all managers, without pages, 401, 403, 404 |
 //! | `GET /api/v4/projects/ID/jobs/N/trace` | 200 with the log, which is empty before a runner has received the job, 401, 404 |
@@ -14,6 +15,10 @@
 //! Pages are those of GitLab: `page` and `per_page` with the headers `x-next-page` and `link`, without a total if there is a `system_id`; or
 //! `pagination=keyset` with `cursor`, and only the header `link`. A job has few of GitLab's fields. There are two projects: the user of each token
 //! is less than a Reporter in the second one ([`Queue::hide`](super::Queue::hide)), whose jobs are left out of all lists.
+//!
+//! As in GitLab, the list of managers has no pages, and contains managers that are gone (`offline`) and managers that have never sent a job request
+//! (`contacted_at` is null); a manager appears with its first accepted job request. The details of an instance runner, which every user may read in
+//! GitLab, do not exist: all runners belong to a group.
 
 use std::collections::BTreeMap;
 
@@ -62,6 +67,7 @@ pub enum Access {
 /// What the path of a request names.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
+    Runner(u64),
     JobsOfRunner(u64),
     Managers(u64),
     /// The log of a job.
@@ -85,6 +91,7 @@ struct Refusal(StatusCode, &'static str);
 impl Shared {
     pub(super) fn call(&self, call: Call, request: &Request<Incoming>) -> Answer {
         let answered = match call {
+            Call::Runner(runner) => self.runner(runner, request),
             Call::JobsOfRunner(runner) => self.jobs_of_runner(runner, request),
             Call::Managers(runner) => self.managers(runner, request),
             Call::Log { project, job } => self.log(project, job, request),
@@ -97,14 +104,29 @@ impl Shared {
         })
     }
 
+    fn runner(&self, runner: u64, request: &Request<Incoming>) -> Result<Answer, Refusal> {
+        let books = self.books();
+        may_see(&books, runner, request)?;
+        let of_runner = books.runner_ids.iter().find(|(_, known)| **known == runner);
+        let is_paused = of_runner.is_some_and(|(token, _)| books.paused_tokens.contains(token));
+        let details = json!({
+            "id": runner, "description": "", "active": !is_paused, "paused": is_paused, "runner_type": "group_type", "status": "online",
+        });
+        Ok(http::json(StatusCode::OK, &details))
+    }
+
     /// All managers that have sent a request, with the time of the last one.
     fn managers(&self, runner: u64, request: &Request<Incoming>) -> Result<Answer, Refusal> {
         let books = self.books();
         may_see(&books, runner, request)?;
         let of_runner = books.contacts.iter().filter(|((id, _), _)| *id == runner);
-        let managers: Vec<_> = of_runner
-            .map(|((_, system_id), time)| json!({ "system_id": system_id, "contacted_at": time.to_string() }))
+        let mut managers: Vec<_> = of_runner
+            .map(|((_, system_id), time)| json!({ "system_id": system_id, "contacted_at": time.to_string(), "status": "online" }))
             .collect();
+        managers.push(
+            json!({ "system_id": "s_gone", "contacted_at": "2025-01-02T03:04:05.678Z", "status": "offline" }),
+        );
+        managers.push(json!({ "system_id": "s_new", "contacted_at": null, "status": "never_contacted" }));
         Ok(http::json(StatusCode::OK, &managers))
     }
 

@@ -25,7 +25,7 @@
 //! | `POST /api/v4/jobs/request` `{info, token, system_id, pid, last_update?}` | 201 with a job, 204, 403 |
 //! | `PUT /api/v4/jobs/N` `{state: running}` | 200, or 409 when the job is not assigned to this process |
 //! | `PUT /api/v4/jobs/N` `{state: success \| failed, failure_reason}` | 200, or 409 |
-//! | `GET /api/v4/runners/…`, `POST /api/v4/projects/…` | the jobs of a runner, and their end: see `api.rs` |
+//! | `GET /api/v4/runners/…`, `POST /api/v4/projects/…` | a runner, its managers and jobs, and their end: see `api.rs` |
 //! | `GET /lab/jobs/N/released` | 200 once the job may end |
 //! | `GET /lab/presence/SYSTEM_ID/PID` | never, while both sides live |
 //! | `POST /lab/events` | 200: recorded in the [`EventLog`] |

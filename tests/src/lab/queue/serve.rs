@@ -106,6 +106,10 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
                 (Err(_), _) => http::empty(StatusCode::NOT_FOUND),
             }
         }
+        (&Method::GET, ["api", "v4", "runners", id]) => match id.parse() {
+            Ok(runner) => call(shared, Call::Runner(runner), request).await,
+            Err(_) => http::empty(StatusCode::NOT_FOUND),
+        },
         (&Method::GET, ["api", "v4", "projects", project, "jobs", job, "trace"]) => {
             match (project.parse(), job.parse()) {
                 (Ok(project), Ok(job)) => call(shared, Call::Log { project, job }, request).await,

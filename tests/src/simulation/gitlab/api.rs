@@ -200,6 +200,7 @@ impl Inner {
         let parts: Vec<_> = path.split('/').skip(1).collect();
         let is_read = *method == Method::GET;
         match parts.as_slice() {
+            ["runners", runner] if is_read => self.details_of_runner(runner),
             ["runners", runner, "jobs"] if is_read => self.jobs_of_runner(runner, query),
             ["runners", runner, "managers"] if is_read => self.managers(runner),
             ["projects", "7", "jobs", job, "trace"] if is_read => self.job_log(job),
@@ -212,13 +213,20 @@ impl Inner {
         }
     }
 
+    fn details_of_runner(&self, runner: &str) -> Answer {
+        match self.section_of_runner(runner) {
+            Some(_) => answer(200, &json!({ "id": 1, "paused": self.gitlab.fault() == Some(Fault::Paused) })),
+            None => status_only(404),
+        }
+    }
+
+    fn section_of_runner(&self, runner: &str) -> Option<usize> {
+        (0..self.gitlab.settings.sections).find(|it| runner_id(*it).to_string() == runner)
+    }
+
     fn jobs_of_runner(&mut self, runner: &str, query: &str) -> Answer {
         let query: BTreeMap<_, _> = query.split('&').filter_map(|part| part.split_once('=')).collect();
-        let Some(section) =
-            (0..self.gitlab.settings.sections).find(|it| runner_id(*it).to_string() == runner)
-        else {
-            return status_only(404);
-        };
+        let Some(section) = self.section_of_runner(runner) else { return status_only(404) };
         let is_old = self.gitlab.settings.is_old_gitlab;
         if let Some(instance) = query.get("system_id").and_then(|id| id.strip_prefix("s_")) {
             self.gitlab.asked.insert((instance.to_owned(), section), Instant::now());
@@ -246,8 +254,7 @@ impl Inner {
 
     /// A manager with a running job sends its log, and so keeps in contact.
     fn managers(&mut self, runner: &str) -> Answer {
-        let Some(section) =
-            (0..self.gitlab.settings.sections).find(|it| runner_id(*it).to_string() == runner)
+        let Some(section) = self.section_of_runner(runner).filter(|_| !self.gitlab.settings.is_old_gitlab)
         else {
             return status_only(404);
         };

@@ -168,7 +168,7 @@ impl Process {
         let listens = Listens::new(self);
         let response =
             self.service.apply_resource_change(Request::new(request)).await.expect("an answer").into_inner();
-        listens.to_the_end();
+        listens.end();
         let value = values::decoded(response.new_state.as_ref());
         let errors = errors(&response.diagnostics);
         match kind {
@@ -220,7 +220,7 @@ impl<'a> Listens<'a> {
         Self(Some(&process.gitlab))
     }
 
-    fn to_the_end(mut self) {
+    fn end(mut self) {
         self.0 = None;
     }
 }
@@ -278,7 +278,7 @@ pub(in crate::simulation) async fn invoke(
     let listens = Listens::new(&process);
     let events = process.service.invoke_action(Request::new(request)).await.expect("a stream").into_inner();
     let events: Vec<_> = events.collect().await;
-    listens.to_the_end();
+    listens.end();
     let completed = events.into_iter().filter_map(|event| match event.ok()?.r#type? {
         pb::invoke_action::event::Type::Completed(completed) => Some(completed.diagnostics),
         pb::invoke_action::event::Type::Progress(_) => None,
