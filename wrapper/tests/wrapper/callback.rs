@@ -263,7 +263,7 @@ async fn callback_uses_the_proxy_of_the_environment() {
     let tunnels = refusing.called(1).await;
     assert!(tunnels[0].starts_with("CONNECT ci.example:443 HTTP/1.1\r\n"), "{tunnels:?}");
     assert!(!tunnels[0].contains("v2"), "{tunnels:?}");
-    wrapper.logged("127.1 is a loopback").await;
+    wrapper.logged("127.1 is an address of this host").await;
     wrapper.logged("tunnel error").await;
     assert_eq!(proxy.heads().len(), 1, "another notation of a local address");
 }
