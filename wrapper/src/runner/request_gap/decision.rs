@@ -21,7 +21,7 @@ const UNREADABLE: Duration = Duration::from_secs(5);
 /// The minimum time between two reports of numbers: each of them changes the status.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A read that takes longer, and much longer than others, shows old values.
+/// A read that takes longer, and much longer than the one before, shows old values.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// The reads of one child, by its probes and in its waits for a gap, and what they show.
@@ -32,8 +32,8 @@ pub(crate) struct Gap {
     is_followed: bool,
     sections: Sections,
     turns: Turns,
-    /// The duration of the quickest read.
-    quickest: Option<Duration>,
+    /// The duration of the last read.
+    lasted: Option<Duration>,
     /// A read has shown the open requests.
     is_measured: bool,
     /// The counters of the last two reads: the last one may have ended just after SIGQUIT.
@@ -105,6 +105,8 @@ impl Gap {
     pub(crate) fn probe(&mut self, child: ChildInfo, read: &Read<'_>) {
         if !self.is_followed {
             self.add(child, read);
+        } else if self.child == Some(child) {
+            self.is_measured |= read.is_measured();
         }
     }
 
@@ -113,8 +115,8 @@ impl Gap {
         self.of(child);
         self.sections.add(read);
         self.turns.add(read);
-        self.quickest = self.quickest.into_iter().chain([read.lasted()]).min();
-        self.is_measured |= read.metrics.sections.values().any(|requests| requests.open.is_some());
+        self.lasted = Some(read.lasted());
+        self.is_measured |= read.is_measured();
         self.counters.push_back(Before::new(read, &self.sections));
         if self.counters.len() > 2 {
             self.counters.pop_front();
@@ -136,8 +138,8 @@ impl Gap {
             return (!self.is_measured && now >= since + UNREADABLE).then_some(Report::NotReported);
         };
         self.wait.failing_since = None;
+        let is_slow = read.lasted() > SLOW.max(2 * self.lasted.unwrap_or_default());
         self.add(child, read);
-        let is_slow = read.lasted() > SLOW.max(2 * self.quickest.unwrap_or_default());
         // A runner without a free worker begins no request in its next turn, and neither does a section at its limit.
         let is_full = config.is_some_and(|config| is_full(config, read.metrics));
         let is_close = !is_full && self.turns.is_close(config, now);

@@ -22,6 +22,11 @@ impl Read<'_> {
         self.ended.saturating_duration_since(self.began)
     }
 
+    /// The runner reports its open requests.
+    pub(super) fn is_measured(&self) -> bool {
+        self.metrics.sections.values().any(|requests| requests.open.is_some())
+    }
+
     /// The runner handles SIGQUIT: it begins no request.
     pub(super) fn is_draining(&self) -> bool {
         self.metrics.process_state.as_deref() == Some(GRACEFUL_SHUTDOWN)

@@ -236,6 +236,9 @@ fn slow_read_is_no_gap() {
     // All reads of a runner with many sections.
     let reads = [(0, 300, none()), (320, 700, none())];
     assert_eq!(reports(&config(1, 100), &reads), [None, GAP]);
+    // The page has become large: the first slow read is an exception, and the next one is not.
+    let reads = [(0, 2, none()), (20, 320, none()), (340, 660, none())];
+    assert_eq!(reports(&config(1, 100), &reads), [None, None, GAP]);
 }
 
 /// Any user of the host can use up the client ports of the address, or the descriptors of the server.
@@ -248,6 +251,13 @@ fn unreadable_metrics_are_no_gap() {
     assert_eq!(reports(&config(1, 100), &read), [Some(Report::FirstOpen(1)), None, None, None]);
     let old = [(0, 0, Some(metrics(&[Requests::default()])))];
     assert_eq!(reports(&config(1, 100), &old), [Some(Report::NotReported)]);
+    // A wrapper that was restarted in the wait, and whose probe has read them.
+    let (mut gap, begin, child) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
+    gap.begin_wait(child);
+    gap.probe(child, &at(begin, 10, &metrics(&[requests(1, 3)])));
+    for millis in [20, 5_100, 59_000] {
+        assert_eq!(gap.wait(child, None, None, begin + Duration::from_millis(millis)), None, "{millis}");
+    }
 }
 
 /// What the reads after SIGQUIT show. SIGQUIT is sent 10 ms after the last read before it, and the next read follows at once.
