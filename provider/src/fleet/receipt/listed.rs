@@ -61,6 +61,8 @@ pub(super) struct Listed {
 #[derive(Debug)]
 pub(super) struct ListedJob {
     pub(super) job: Job,
+    /// The index of the question whose answer lists the job.
+    pub(super) question: usize,
     /// The first answer since when all questions were answered, and all answers have listed the job.
     pub(super) since: Option<Instant>,
 }
@@ -132,12 +134,12 @@ impl Listed {
         }
     }
 
-    fn answered(&mut self, jobs: Vec<Job>) {
+    fn answered(&mut self, jobs: Vec<(usize, Job)>) {
         let now = Instant::now();
-        let listed = |job: Job| {
+        let listed = |(question, job): (usize, Job)| {
             let known = self.jobs.iter().find(|known| known.job.id == job.id);
             let since = known.and_then(|known| known.since).unwrap_or(now);
-            ListedJob { job, since: Some(since) }
+            ListedJob { job, question, since: Some(since) }
         };
         self.jobs = jobs.into_iter().map(listed).collect();
         self.is_answered = true;
@@ -149,10 +151,11 @@ impl Listed {
         self.jobs.iter_mut().for_each(|listed| listed.since = None);
     }
 
-    async fn ask(&self, gitlab: &Gitlab) -> Result<Vec<Job>, GitlabError> {
+    async fn ask(&self, gitlab: &Gitlab) -> Result<Vec<(usize, Job)>, GitlabError> {
         let mut jobs = Vec::new();
-        for (runner, system_id) in &self.questions {
-            jobs.extend(gitlab.running_jobs(*runner, system_id).await?);
+        for (question, (runner, system_id)) in self.questions.iter().enumerate() {
+            let of_runner = gitlab.running_jobs(*runner, system_id).await?;
+            jobs.extend(of_runner.into_iter().map(|job| (question, job)));
             if jobs.len() > MAX_JOBS {
                 return Err(GitlabError::TooManyJobs);
             }

@@ -52,7 +52,7 @@ impl<'a> Retries<'a> {
         }
         let refusal = self.without_contact(&listed).await.err();
         let mut fates = Vec::new();
-        for ListedJob { job, since } in listed.jobs {
+        for ListedJob { job, since, .. } in listed.jobs {
             let is_new = since.is_none_or(|since| since.elapsed() < LOG_AFTER);
             let refusal = refusal.clone().or(is_new.then_some(NotCancelled::New));
             let fate = match refusal {
@@ -73,7 +73,9 @@ impl<'a> Retries<'a> {
             return Err(NotCancelled::NoAnswer);
         };
         let now = self.ask(contacts(self.gitlab, &listed.questions)).await?;
-        let is_silent = *before == now && now.iter().all(Option::is_some);
+        // GitLab may not have received a request of each runner of the manager.
+        let is_known = |job: &ListedJob| now.get(job.question).is_some_and(Option::is_some);
+        let is_silent = *before == now && listed.jobs.iter().all(is_known);
         if is_silent { Ok(()) } else { Err(NotCancelled::InContact) }
     }
 
