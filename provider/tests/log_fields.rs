@@ -24,7 +24,6 @@ const FIELDS: &[(&str, &str)] = &[
     ("missing", "the condition that is not met"),
     ("outcome", ""),
     ("problems", "of a shutdown in progress, from the wrapper"),
-    ("progress", ""),
     ("reason", ""),
     ("status", "of the runner"),
     ("uid", ""),

@@ -5,7 +5,7 @@ mod unmet;
 use std::{collections::BTreeMap, time::Duration};
 
 use grit_plugin::Problem;
-use grit_ssh::Confirmation;
+use grit_ssh::{Confirmation, Reachability};
 
 use super::{
     code::Code,
@@ -40,7 +40,7 @@ impl Words for HealthWords<'_> {
     }
 
     fn unreached(&self, _: &Failure<NotHealthy>, error: &ClientError, explained: &mut Problem) {
-        if error.confirmation() == Confirmation::Offered {
+        if may_never_start(error) {
             append(&mut explained.next_step, "Then apply again.");
             append_paragraph(&mut explained.next_step, &never_started(self.id));
         }
@@ -82,7 +82,12 @@ impl Words for HealthWords<'_> {
 
 /// Whether the host may never start.
 pub(crate) fn offers_confirmation(failure: &Failure<NotHealthy>) -> bool {
-    matches!(&failure.reason, Reason::Unreached { error, .. } if error.confirmation() == Confirmation::Offered)
+    matches!(&failure.reason, Reason::Unreached { error, .. } if may_never_start(error))
+}
+
+/// A host with another host key has started: the key must be corrected.
+fn may_never_start(error: &ClientError) -> bool {
+    error.confirmation() == Confirmation::Offered && error.reachability() != Reachability::Refused
 }
 
 fn stopped(manager: &str, waited: Duration, last: Option<&Snapshot>, start: Option<Start>) -> Problem {

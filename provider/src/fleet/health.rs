@@ -2,8 +2,9 @@
 
 mod gitlab;
 mod missing;
+mod policy;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     failure::{Failure, Requested},
     receipt::NoReceipt,
-    retry::Retry,
     wait::{self, Operation, WaitState},
 };
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
 };
 pub(crate) use gitlab::{Doubt, GitlabWord};
 pub(crate) use missing::{Missing, ProofLimit, Wanted, missing};
+pub(crate) use policy::HealthPolicy;
 
 /// `stopped` can be a restart in progress for this time. After that the wait fails early: the wrapper does not restart its runner.
 const STOPPED_GRACE: Duration = Duration::from_secs(30);
@@ -27,26 +28,6 @@ const STOPPED_GRACE: Duration = Duration::from_secs(30);
 /// The pause between two questions to GitLab about one runner manager. It grows from the first to the longest.
 const GITLAB_FIRST: Duration = Duration::from_secs(2);
 const GITLAB_SLOWEST: Duration = Duration::from_secs(15);
-
-/// The required health, and the time limit.
-#[derive(Debug, Clone)]
-pub(crate) struct HealthPolicy {
-    /// The start of the operation, from which `timeout` counts.
-    pub start: Instant,
-    pub timeout: Duration,
-    /// The time for which the runner must stay healthy without interruption.
-    pub stable_for: Duration,
-    /// The number of successful jobs that [`Level::Working`] requires.
-    pub min_jobs: u64,
-    pub level: Level,
-    /// The required version of the runner.
-    pub expected_version: Option<String>,
-    /// Start a runner that has exited.
-    pub start_if_stopped: bool,
-    /// GitLab must confirm the runner manager.
-    pub gitlab: Option<Arc<GitlabWord>>,
-    pub retry: Retry,
-}
 
 #[derive(Debug)]
 pub(crate) struct Healthy {

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Doubt, HealthPolicy};
+use super::{gitlab::Doubt, policy::HealthPolicy};
 use crate::client::{Level, RunnerEvidence, RunnerStatus, Snapshot};
 
 /// A host that boots can write the configuration of its runner in several steps: a runner that cannot prove the level for this time never does.
