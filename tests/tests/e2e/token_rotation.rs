@@ -7,7 +7,7 @@ use grit_tests::rollout::{PATIENCE, Rollout};
 use serde_json::json;
 
 const GUIDE: &str = include_str!("../../../docs/guides/token-rotation.md");
-const REASON: &str = "GitLab rejects its token";
+const REASON: &str = "token_rejected";
 
 /// Version 1 of a manager, with the old token. Each later version has another token.
 fn fleet() -> Rollout {

@@ -136,7 +136,7 @@ fn host_lost_during_accepted_drain_is_not_terminated() {
 #[test]
 fn absent_host_is_assumed_terminated_at_drain_timeout() {
     let mut rollout = Rollout::start().unwrap();
-    rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "3s" })).unwrap();
+    rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "12s" })).unwrap();
     // The other one responds, so that the network is seen to work.
     rollout.managers(&["m1-v1", "m2-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

@@ -335,7 +335,7 @@ async fn dial_stdio_user_reaches_only_the_wrapper() {
 #[tokio::test]
 async fn user_of_cloud_init_module_reaches_only_the_wrapper() {
     let key = KeyPair::generate().unwrap();
-    let document = cloud_init::document(&key, &json!({ "deploy_public_keys": ["KEY"] })).unwrap();
+    let document = cloud_init::document(&key, &json!({ "deploy_public_keys": ["ssh-ed25519 KEY"] })).unwrap();
     let files = document["write_files"].as_array().unwrap();
     let drop_in = files
         .iter()
@@ -345,7 +345,7 @@ async fn user_of_cloud_init_module_reaches_only_the_wrapper() {
     let user = &document["users"][1];
     assert_eq!(user["name"], "deploy");
     let line = user["ssh_authorized_keys"][0].as_str().unwrap();
-    let mut host = Host::start(drop_in, |key| line.replace("KEY", key)).await;
+    let mut host = Host::start(drop_in, |key| line.replace("ssh-ed25519 KEY", key)).await;
     host.connects(host.fixture.options()).await;
     assert_eq!(host.granted(), [""; 0], "{}", host.fixture.sshd.log());
 }

@@ -85,7 +85,17 @@ impl Fixture {
         replace(&self.sshd.dir().display().to_string(), "SSHD");
         // Before the user name, which is part of the path in the home directory of that user.
         replace(CARRY, "CARRY");
-        replace(&self.sshd.username(), "USER");
+        // Not a part of a word, such as `ChrootDirectory`.
+        let username = self.sshd.username();
+        let is_word = |(at, _): &(usize, &str)| {
+            let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+            !is_letter(text[..*at].chars().next_back())
+                && !is_letter(text[at + username.len()..].chars().next())
+        };
+        let places: Vec<usize> = text.match_indices(&username).filter(is_word).map(|(at, _)| at).collect();
+        for at in places.into_iter().rev() {
+            text.replace_range(at..at + username.len(), "USER");
+        }
         text
     }
 }

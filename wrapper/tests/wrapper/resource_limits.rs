@@ -96,7 +96,7 @@ async fn users_cannot_block_root() {
 /// Each of these calls is rejected, or changes nothing.
 #[tokio::test]
 async fn repeated_calls_do_not_fill_the_log() {
-    let (wrapper, _url) = ready_with(&["--start-grace=0s"], &["--ignore-quit"]).await;
+    let (wrapper, _url) = ready_with(&[], &["--ignore-quit"]).await;
     let client = wrapper.v1_client().await;
     let drain = async |id: &str, mode: Mode| {
         let reason = "x".repeat(900);
