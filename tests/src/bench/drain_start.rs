@@ -92,6 +92,8 @@ const SCENARIOS: [Scenario; 11] = [
         name: "busy, jobs of 1 s, latency 0.4 s",
         load: Load::Endless(Duration::from_secs(1)),
         latency: SLOWER,
+        // The default. With more, there is no gap, and each drain waits to its limit.
+        request_concurrency: 1,
         losses: None,
         ..BUSY
     },
