@@ -101,7 +101,7 @@ fn host_key_of_entry_overrides_other_sources() {
     };
     assert_eq!(verify(Some(ED25519), ED25519), Ok(()));
     assert_eq!(verify(Some(ED25519), OTHER), Err(HostKeyVerdict::Changed));
-    assert_eq!(verify(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pin is no pardon");
+    assert_eq!(verify(Some(ECDSA), ECDSA), Err(HostKeyVerdict::Revoked), "a pinned key can be revoked");
     assert_eq!(verify(None, OTHER), Ok(()));
 }
 
