@@ -2,8 +2,8 @@ use std::{env, fs, path::Path, process::Command, thread, time::Instant};
 
 use super::*;
 
-/// The seeds of the suite. Each part is a test, so that they run at the same time.
-const PART: u64 = 500;
+/// The seeds of the suite. Each part is a test, so that they run at the same time, and far below the limit of a test on a slow machine.
+const PART: u64 = 250;
 
 fn assert_no_violation(part: u64) {
     let report = check(part * PART + 1, PART, 1, 1);
@@ -35,6 +35,26 @@ fn seeds_of_third_part_have_no_violation() {
 #[test]
 fn seeds_of_fourth_part_have_no_violation() {
     assert_no_violation(3);
+}
+
+#[test]
+fn seeds_of_fifth_part_have_no_violation() {
+    assert_no_violation(4);
+}
+
+#[test]
+fn seeds_of_sixth_part_have_no_violation() {
+    assert_no_violation(5);
+}
+
+#[test]
+fn seeds_of_seventh_part_have_no_violation() {
+    assert_no_violation(6);
+}
+
+#[test]
+fn seeds_of_eighth_part_have_no_violation() {
+    assert_no_violation(7);
 }
 
 #[test]
