@@ -10,7 +10,11 @@ use std::{
 };
 
 use grit_testkit::program;
-use grit_tests::{rollout::Rollout, sshd::username, terraform};
+use grit_tests::{
+    rollout::Rollout,
+    sshd::username,
+    terraform::{self, Run},
+};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -65,14 +69,14 @@ fn date(days: u32) -> String {
 }
 
 /// The repository of a user, its remote, and the hosts of its managers.
-struct Fleet {
-    rollout: Rollout,
+pub(super) struct Fleet {
+    pub(super) rollout: Rollout,
     path: PathBuf,
     home: PathBuf,
 }
 
 impl Fleet {
-    fn new(revisions: &Json) -> Self {
+    pub(super) fn new(revisions: &Json) -> Self {
         let main = with_local_modules(&read(&format!("{EXAMPLE}/fleet/main.tf")), ".");
         let mut rollout = Rollout::of(&main).unwrap();
         let key = rollout.lab.client_key().path.clone();
@@ -139,6 +143,17 @@ impl Fleet {
         git(&path, &["add", "--all"]);
         git(&path, &["commit", "--quiet", "--message", "a fleet"]);
         Self { rollout, path, home }
+    }
+
+    pub(super) fn set_revisions(&self, revisions: &Json) {
+        fs::write(self.path.join(REVISIONS), json!({ "revisions": revisions }).to_string()).unwrap();
+    }
+
+    /// Without a pipeline.
+    pub(super) fn apply(&self) -> Run {
+        let directory = format!("-chdir={}", self.path.join("fleet").display());
+        self.rollout.workspace.run([&directory, "init", "-no-color"]).unwrap().succeeded();
+        self.rollout.workspace.run([&directory, "apply", "-json", "-auto-approve"]).unwrap()
     }
 
     /// A pipeline with this source, up to a job.

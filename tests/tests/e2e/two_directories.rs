@@ -31,11 +31,21 @@ pub(super) struct Directories {
 
 impl Directories {
     pub(super) fn of(example: &str) -> Self {
+        Self::with_hosts(example, |_, _| {})
+    }
+
+    /// The hosts have these properties.
+    pub(super) fn with_hosts(
+        example: &str,
+        shape: impl Fn(&str, &mut HostSpec) + Send + Sync + 'static,
+    ) -> Self {
         let lab = Lab::start().unwrap();
         let key = KeyPair::generate().unwrap();
         let image = ssh::Choice::Image { host_key: key.private.clone() };
-        lab.cloud()
-            .shape(move |_, spec| *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() });
+        lab.cloud().shape(move |name, spec| {
+            *spec = HostSpec { ssh: image.clone(), ..spec.clone().under_load() };
+            shape(name, spec);
+        });
         let mut workspace = Workspace::new(&[]).unwrap().env(CLOUD, lab.cloud().endpoint());
         let settings = workspace.path().join("no-settings");
         fs::write(&settings, "").unwrap();

@@ -34,12 +34,13 @@ const BURNERS: [(&str, &str); 11] = [
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 13] = [
+const LONG: [(&str, &str); 14] = [
     ("e2e", "acceptance::"),
     ("e2e", "example::release_installs"),
     ("e2e", "demo::"),
     ("e2e", "rollout::"),
     ("e2e", "layouts::"),
+    ("e2e", "rollout_examples::dead_managers::"),
     ("e2e", "many_managers::"),
     ("e2e", "network_cut::"),
     ("e2e", "systemd_"),
