@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::fate::OnLostJobs;
 use crate::gitlab::{Gitlab, GitlabError, Job, MAX_JOBS};
@@ -85,29 +85,28 @@ impl Listed {
         let mut last: Option<Result<(), GitlabError>> = None;
         loop {
             let asked = Instant::now();
-            let looks =
-                self.on_lost_jobs == OnLostJobs::Retry && self.contacts.is_none() && asked >= times.handled;
-            let question = async {
-                let jobs = self.ask(gitlab).await?;
-                let looks = looks && !jobs.is_empty();
-                let contacts = if looks { contacts(gitlab, &self.questions).await.ok() } else { None };
-                Ok((jobs, contacts))
-            };
-            let found: Result<_, GitlabError> = tokio::select! {
+            let found = tokio::select! {
                 biased;
-                found = question => found,
+                found = self.ask(gitlab) => found,
                 () = sleep_until(times.end) => {
                     return last.unwrap_or_else(|| Err(GitlabError::Timeout(asked.elapsed()))).err();
                 }
             };
-            let is_over = Instant::now() + pause >= times.end;
+            let is_early = asked < times.handled;
+            // An answer that comes too early is followed by a question at the first moment that is not.
+            let next = || {
+                let next = Instant::now() + pause;
+                if is_early { next.min(times.handled) } else { next }
+            };
+            let is_over = || next() >= times.end;
             last = match found {
-                Ok((jobs, contacts)) => {
-                    let is_empty = jobs.is_empty();
-                    let is_early = is_empty && asked < times.handled;
+                Ok(jobs) => {
+                    let is_final = !jobs.is_empty() || !is_early;
                     self.answered(jobs);
-                    self.contacts = self.contacts.take().or(contacts);
-                    if !is_early && (is_over || is_empty) {
+                    if !is_early {
+                        self.read_contacts(gitlab, times.end).await;
+                    }
+                    if is_final && (is_over() || self.jobs.is_empty()) {
                         return None;
                     }
                     let left = self.jobs.len();
@@ -116,19 +115,19 @@ impl Listed {
                         left,
                         "waiting until GitLab lists no running job of this manager"
                     );
-                    (!is_early).then_some(Ok(()))
+                    is_final.then_some(Ok(()))
                 }
                 Err(error) => {
                     self.failed();
-                    if is_over || !error.is_transient() {
+                    if is_over() || !error.is_transient() {
                         return Some(error);
                     }
                     tracing::info!(manager, "waiting for the list of running jobs from GitLab: {error}");
                     Some(Err(error))
                 }
             };
-            if !is_over {
-                sleep(pause).await;
+            if !is_over() {
+                sleep_until(next()).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -143,6 +142,14 @@ impl Listed {
         };
         self.jobs = jobs.into_iter().map(listed).collect();
         self.is_answered = true;
+    }
+
+    /// For a job to retry, once.
+    async fn read_contacts(&mut self, gitlab: &Gitlab, end: Instant) {
+        if self.on_lost_jobs == OnLostJobs::Retry && self.contacts.is_none() && !self.jobs.is_empty() {
+            self.contacts =
+                timeout_at(end, contacts(gitlab, &self.questions)).await.ok().and_then(Result::ok);
+        }
     }
 
     /// In an outage, the log of a job does not arrive at GitLab either.

@@ -151,6 +151,29 @@ async fn listed_job_is_named_however_the_last_question_fails() {
     }
 }
 
+/// GitLab lists a job, and does not list the managers of the runner.
+#[tokio::test(start_paused = true)]
+async fn listed_job_is_named_without_the_managers() {
+    for managers in [Reply::Never, Reply::Status(404)] {
+        let shown = format!("{managers:?}");
+        let script = move |_, path: &str| match path.ends_with("/managers") {
+            true => managers.clone(),
+            false => Reply::Jobs(vec![17]),
+        };
+        let (receipt, _, took) = receipt(script, OnLostJobs::Retry, (0.0, 0, None)).await;
+        assert_eq!((ids(&receipt), receipt.missing.len()), (vec![17], 0), "{shown}: {receipt:?}");
+        assert!(took <= 20, "{shown}: {took}");
+    }
+}
+
+/// GitLab needs 0.9 s for each answer: a pause between two questions does not pass the moment from which on an empty list is final.
+#[tokio::test(start_paused = true)]
+async fn empty_list_is_final_from_the_moment_on_that_requests_are_handled() {
+    let (receipt, _, took) = receipt(|_, _| Reply::Jobs(vec![]), OnLostJobs::Warn, (0.9, 0, None)).await;
+    assert!(receipt.is_empty_list(), "{receipt:?}");
+    assert_eq!(took, 5);
+}
+
 /// It counts for the last answer before.
 #[tokio::test(start_paused = true)]
 async fn question_that_the_end_cuts_short_does_not_count() {
