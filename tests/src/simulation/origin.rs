@@ -28,8 +28,8 @@ struct Known {
     stopped: BTreeSet<String>,
     /// The instances whose wrapper has reported a running runner without a drain.
     healthy: BTreeSet<String>,
-    /// How many of the last calls to an address found no host, and the end of the last one.
-    absences: BTreeMap<String, (u32, Instant)>,
+    /// How many of the last calls to an address found no host.
+    absences: BTreeMap<String, u32>,
     /// The addresses whose host has responded, with a verified host key.
     reached: BTreeSet<String>,
     /// The addresses whose host was seen to be there, or was not attempted, by the last failed call. With the time of that call.
@@ -164,8 +164,8 @@ impl Origin {
         }
         let Some(is_absent) = is_absent else { return };
         let absences = &mut known.absences;
-        let before = absences.get(address).map_or(0, |(count, _)| *count);
-        absences.insert(address.to_owned(), (if is_absent { before + 1 } else { 0 }, Instant::now()));
+        let before = absences.get(address).copied().unwrap_or_default();
+        absences.insert(address.to_owned(), if is_absent { before + 1 } else { 0 });
     }
 
     /// The apply keeps, or has created, a drain resource of this instance.
@@ -200,9 +200,9 @@ impl Origin {
         known.at.get(address).is_some_and(|instance| known.stopped.contains(instance))
     }
 
-    /// How many of the last calls to this address found no host, and the end of the last one.
-    pub(super) fn absences(&self, address: &str) -> (u32, Option<Instant>) {
-        self.known().absences.get(address).map_or((0, None), |(count, last)| (*count, Some(*last)))
+    /// How many of the last calls to this address found no host.
+    pub(super) fn absences(&self, address: &str) -> u32 {
+        self.known().absences.get(address).copied().unwrap_or_default()
     }
 
     /// Whether a host at another address has responded.

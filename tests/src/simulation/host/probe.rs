@@ -141,12 +141,13 @@ impl Inner {
         if eyes.wait.as_ref().map(|wait| (wait.child, wait.part)) != now {
             eyes.waits += 1;
             let number = eyes.waits;
+            let before = eyes.wait.take();
             let new = |(child, part)| {
                 match part {
                     Part::Waiting(_) => eyes.probes.begin_wait(child),
                     Part::Signalled { at, again } => eyes.probes.signalled(child, at.at, again),
                 }
-                Wait {
+                let fresh = Wait {
                     number,
                     child,
                     part,
@@ -157,6 +158,12 @@ impl Inner {
                     reads: (None, eyes.last_probe),
                     slow: None,
                     blind_until: Instant::now(),
+                };
+                // What led to SIGQUIT counts until it is sent, which is later if the disk is slow.
+                match before.filter(|before| before.child == child && matches!(part, Part::Signalled { .. }))
+                {
+                    Some(before) => Wait { number, part, pause: FIRST_PAUSE, ..before },
+                    None => fresh,
                 }
             };
             eyes.wait = now.map(new);
@@ -333,13 +340,16 @@ impl Inner {
         let _answer = self.deliver(instance, Event::JobRequests(child, read));
     }
 
-    /// Whether the wrapper has waited for requests to the limit that GitLab only holds.
+    /// Whether the wrapper has waited for requests to the limit that GitLab only holds, and could have read for so long.
     pub(crate) fn waits_for_held(&self, instance: &str, youngest: Option<Instant>) -> bool {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         let stop = wrapper.and_then(|wrapper| wrapper.supervision.state.stop());
         let wait = wrapper.and_then(|wrapper| wrapper.eyes.wait.as_ref());
         stop.is_some_and(|stop| stop.open_requests > Some(0))
-            && wait.is_some_and(|wait| wait.slow.unwrap_or(wait.begin).elapsed() > 3 * HELD)
+            && wait.is_some_and(|wait| {
+                let reads_since = wait.slow.unwrap_or(wait.begin).max(wait.blind_until);
+                reads_since + 3 * HELD < Instant::now()
+            })
             && youngest.is_some_and(|youngest| youngest.elapsed() > 3 * HELD)
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Facts {
     /// A wrapper has seen that it handles SIGQUIT.
     pub(super) handler_is_known: bool,
     pub(super) has_aborted_jobs: bool,
-    /// Since when the present wrapper supervises it.
+    /// Since when the present wrapper, or its present binary, supervises it.
     pub(super) watched_since: Instant,
     /// When the runner has dropped the last result of a job.
     pub(super) dropped: Option<Instant>,
@@ -342,7 +342,8 @@ impl Inner {
                 // `docs/wrapper/draining.md`, "Outcome of a drain".
                 self.trace.count("limit: clean after a lost result, which no probe has shown");
             }
-            (StopOutcome::ResultsLost, None) if !facts.is_adopted => {
+            // When a job has ended that the first list of another wrapper shows as ended is not known.
+            (StopOutcome::ResultsLost, None) if facts.watched_since <= facts.started => {
                 self.violation(instance, "results_lost, and the runner has reported the end of each job");
             }
             _ => {}

@@ -107,6 +107,8 @@ impl Inner {
             if let Some(facts) = &mut host.facts {
                 facts.adopted(known, has_fault);
             }
+        } else if let Some(facts) = &mut host.facts {
+            facts.watched_since = Instant::now();
         }
         if !is_running {
             // The runner has exited: only a client's drain concerns the next one. `docs/wrapper/adoption.md`, "Adoption".

@@ -183,8 +183,8 @@ impl Terraform {
 
     /// "It counts as terminated after `retry.attempts`": or at the end of its time.
     fn check_absence(&self, origin: &Origin, instance: &str, address: &str, attempts: u32, end: Instant) {
-        let (absences, last) = origin.absences(address);
-        let is_late = last.is_some_and(|last| last + Duration::from_secs(1) >= end);
+        let absences = origin.absences(address);
+        let is_late = Instant::now() + Duration::from_secs(1) >= end;
         if absences < attempts && !(is_late && absences > 0) {
             let what = format!("assumed terminated after {absences} of {attempts} attempts");
             self.world.now().violation(instance, what);
@@ -206,7 +206,9 @@ impl Terraform {
         let id = prior.text("id").unwrap_or_default();
         let is_gone = !self.world.now().hosts.contains_key(&instance);
         let is_named = self.is_named(&instance) || self.is_named(&id);
-        if origin.knows_exit(&instance) {
+        // A runner may have been started since its exit was reported, and its host be silent now: that is the user's word.
+        let counts_as_gone = is_named && origin.has_no_answer(&address);
+        if origin.knows_exit(&instance) && !counts_as_gone {
             self.check_exit(origin, &instance, &address, since);
         } else if is_named {
             // runner_drain: "The host counts as gone: [...]. Destroy fails: [...] or the host refuses the login."
