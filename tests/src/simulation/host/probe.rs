@@ -87,6 +87,16 @@ struct Wait {
     blind_until: Instant,
 }
 
+impl Wait {
+    /// An upgrade of the wrapper does not move the limit of the wait.
+    fn is_before_limit(&self, timeout: Duration) -> bool {
+        match self.part {
+            Part::Waiting(limit) => Instant::now() < limit.at,
+            Part::Signalled { .. } => self.begin.elapsed() < timeout,
+        }
+    }
+}
+
 fn part(supervision: &Supervision) -> Option<(ChildInfo, Part)> {
     let State::Stopping { child, phase, .. } = &supervision.state else { return None };
     match phase {
@@ -363,7 +373,7 @@ impl Inner {
         let is_gap = wrapper.supervision.state.stop().is_some_and(|stop| stop.open_requests == Some(0));
         // At the limit, SIGQUIT needs no gap.
         let wait = wrapper.eyes.wait.as_ref();
-        let wait = wait.filter(|wait| wait.begin.elapsed() < host.policy.request_gap_timeout);
+        let wait = wait.filter(|wait| wait.is_before_limit(host.policy.request_gap_timeout));
         let reads = wait.map(|wait| wait.reads);
         match reads {
             Some((first, Some(second))) => is_gap && runner.has_closed_between(first, second),
@@ -380,7 +390,7 @@ impl Inner {
             && wrapper.eyes.wait.as_ref().is_some_and(|wait| {
                 wrapper.eyes.measured == Some(wait.child)
                     && matches!(wait.part, Part::Waiting(_))
-                    && wait.begin.elapsed() < host.policy.request_gap_timeout
+                    && wait.is_before_limit(host.policy.request_gap_timeout)
             })
     }
 

@@ -207,12 +207,13 @@ impl Terraform {
         let is_gone = !self.world.now().hosts.contains_key(&instance);
         let is_named = self.is_named(&instance) || self.is_named(&id);
         // A runner may have been started since its exit was reported, and its host be silent now: that is the user's word.
-        let counts_as_gone = is_named && origin.has_no_answer(&address);
+        let is_contradicted = origin.is_contradicted(&address, since);
+        let counts_as_gone = is_named && origin.has_no_answer(&address) && !is_contradicted;
         if origin.knows_exit(&instance) && !counts_as_gone {
             self.check_exit(origin, &instance, &address, since);
         } else if is_named {
             // runner_drain: "The host counts as gone: [...]. Destroy fails: [...] or the host refuses the login."
-            if origin.is_contradicted(&address, since) {
+            if is_contradicted {
                 self.world.now().violation(&instance, "the user named its instance, and its host is there");
             }
             self.world.now().trace.count("drain ended: the user named its instance");
