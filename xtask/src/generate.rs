@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         "grit-tests",
         "--lib",
         "--",
-        "pages_and_charts_show",
+        "pages_show_the_recorded",
         "has_recorded_traces",
     ])
 }

@@ -135,41 +135,13 @@ fn cloud_init() -> anyhow::Result<()> {
     if folder.join("usr/bin/cloud-init").is_file() { Ok(()) } else { unpack(&CLOUD_INIT, &folder) }
 }
 
-/// Supervisors that the benchmark `peers` measures beside grit-wrapper: program and package. systemd is installed for the tests.
-const PEERS: [(&str, &str); 3] = [("runsv", "runit"), ("s6-supervise", "s6"), ("supervisord", "supervisor")];
-
-/// Installs valgrind, and unpacks other supervisors below the target directory: installed, they could start services on this machine. Without
-/// these programs the benchmarks lack their rows.
+/// Installs valgrind. Without it the benchmarks lack the instructions.
 pub(crate) fn for_benchmarks() {
     if find("valgrind").is_none()
         && let Err(error) = install("valgrind", "valgrind")
     {
         println!("not measured: instructions: {error:#}");
     }
-    let folder = steps::target().join("peers");
-    for (program, package) in PEERS {
-        if find(program).is_some() || folder.join("usr/bin").join(program).is_file() {
-            continue;
-        }
-        // The download of the package updates the package lists, if there are none.
-        let unpacked = unpack(&[package], &folder).and_then(|()| {
-            let libraries = libraries(package)?;
-            let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
-            if libraries.is_empty() { Ok(()) } else { unpack(&libraries, &folder) }
-        });
-        if let Err(error) = unpacked {
-            println!("not measured: {package}: {error:#}");
-        }
-    }
-}
-
-/// The packages with the libraries of a package. Their names contain versions.
-fn libraries(package: &str) -> anyhow::Result<Vec<String>> {
-    let text = steps::output(Command::new("apt-cache").args(["depends", "--important", package]))?;
-    let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-    let is_library =
-        |name: &&str| (name.starts_with("lib") && *name != "libc6") || *name == "python3-pkg-resources";
-    Ok(names.filter(is_library).map(str::to_owned).collect())
 }
 
 /// Downloads packages of Debian, and unpacks them without installing them.

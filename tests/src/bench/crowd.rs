@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::provider_client::{Connector, SshOptions, StrategyOptions, Target, TrustOptions};
+use crate::provider_client::{Connector, SshOptions, Target, TrustOptions};
 use anyhow::Context;
 use futures::future::join_all;
 use grit_provider::testing::{
@@ -28,8 +28,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     pub managers: usize,
-    /// Whether the managers share one session, as managers with the same host, user and key do.
-    pub shared: bool,
     pub address: String,
     /// The managers use them in turn.
     pub wrapper_addresses: Vec<String>,
@@ -37,8 +35,6 @@ pub struct Spec {
     pub private_key: String,
     pub known_hosts: String,
     pub host_key: String,
-    /// `ssh_command` instead of the built-in SSH client.
-    pub ssh_command: Option<Vec<String>>,
 }
 
 /// The measured values. Times in milliseconds, memory in KB (1000 bytes).
@@ -46,11 +42,11 @@ pub struct Spec {
 pub struct Report {
     /// From the start to the last response.
     pub wall: f64,
-    /// CPU time of this process and of its OpenSSH clients.
+    /// CPU time of this process.
     pub cpu: f64,
     /// Idle time of all cores during the run.
     pub idle: f64,
-    /// Resident memory added by the connections, including OpenSSH's clients.
+    /// Resident memory added by the connections.
     pub memory: f64,
     /// The errors, one for each manager whose call failed.
     pub failures: Vec<String>,
@@ -74,9 +70,6 @@ pub fn main() -> anyhow::Result<()> {
     let answers = runtime.block_on(join_all(clients.iter().map(ask)));
     let wall = start.elapsed();
     let (cpu, idle) = (machine::own_cpu() - cpu, machine::idle().saturating_sub(idle));
-    let children = machine::ssh_clients();
-    let their_memory: f64 = children.iter().map(|pid| machine::resident(*pid)).sum();
-    let their_cpu: Duration = children.into_iter().map(machine::cpu).sum();
     let failures = answers.into_iter().filter_map(|answer| match answer {
         Ok(report) if report.status == RunnerStatus::Running => None,
         Ok(report) => Some(format!("the wrapper says {}", report.status)),
@@ -84,9 +77,9 @@ pub fn main() -> anyhow::Result<()> {
     });
     let report = Report {
         wall: milliseconds(wall),
-        cpu: milliseconds(cpu + their_cpu),
+        cpu: milliseconds(cpu),
         idle: milliseconds(idle),
-        memory: machine::resident(own) - memory + their_memory,
+        memory: machine::resident(own) - memory,
         failures: failures.collect(),
     };
     let mut output = std::io::stdout().lock();
@@ -112,19 +105,17 @@ async fn ask(client: &WrapperClient) -> Result<StatusReport, ClientError> {
 
 fn options(spec: &Spec) -> SshOptions {
     let trust = TrustOptions { known_hosts: Some(spec.known_hosts.clone()), ..TrustOptions::default() };
-    let strategy = spec.ssh_command.clone().map_or(StrategyOptions::Direct, StrategyOptions::SshCommand);
     SshOptions {
         username: Some(spec.username.clone()),
         private_key: Some(Secret::new(spec.private_key.clone())),
         trust,
-        strategy,
         ..SshOptions::default()
     }
 }
 
 fn target(spec: &Spec, number: usize) -> anyhow::Result<Target> {
     // The same key with a different comment: such managers do not share a session, like managers on different hosts.
-    let own_key = (!spec.shared).then(|| format!("{} number-{number}", spec.host_key));
+    let own_key = Some(format!("{} number-{number}", spec.host_key));
     let turn = number.checked_rem(spec.wrapper_addresses.len()).context("no wrapper")?;
     let wrapper = &spec.wrapper_addresses[turn];
     Ok(Target {

@@ -39,8 +39,8 @@ const ALL: [Figure; 10] = [
     Figure(
         "connection and first response",
         "direct: {connect/first answer: direct, unix socket}; one jump host: \
-         {connect/first answer: proxy_jump, own bastion session}; OpenSSH's client: \
-         {connect/first answer: ssh_command, ssh -W, curve25519}",
+         {connect/first answer: proxy_jump}; OpenSSH's client: \
+         {connect/first answer: ssh -W, curve25519}",
         "Connections",
     ),
     Figure(

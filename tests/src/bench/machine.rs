@@ -4,8 +4,6 @@ use std::{fs, num::NonZero, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::lab::host::procs;
-
 /// The kernel's unit in `/proc/PID/stat` and `/proc/stat`, the same on every architecture that it shows to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -48,19 +46,11 @@ pub(super) fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| NonZero::get(cores) as f64)
 }
 
-/// A numeric field of `/proc/PID/status`: `VmRSS` (KiB), `voluntary_ctxt_switches`... 0 if the process does not exist.
+/// A numeric field of `/proc/PID/status`: `VmRSS` (KiB), `Threads`... 0 if the process does not exist.
 pub(super) fn status(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or_default()
-}
-
-/// How often the threads of a running process have waited, and so how often they were woken up. 0 if it does not exist.
-pub(super) fn wakeups(pid: u32) -> f64 {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<u32>().ok());
-    // The kernel has a directory below /proc for each thread; it is only not listed.
-    ids.map(|thread| status(thread, "voluntary_ctxt_switches")).sum()
 }
 
 /// The resident memory of a process in KB (1000 bytes), shared pages included.
@@ -75,12 +65,6 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
     lists
         .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
         .collect()
-}
-
-/// The running descendants of this process that are OpenSSH clients.
-pub(super) fn ssh_clients() -> Vec<u32> {
-    let all = procs::descendants(std::process::id()).into_iter();
-    all.filter(|process| process.program == "ssh").map(|process| process.pid).collect()
 }
 
 #[cfg(test)]
@@ -108,7 +92,7 @@ mod tests {
     fn proc_counters_are_parsed() {
         let own = std::process::id();
         assert!(resident(own) > 500.0, "{}", resident(own));
-        assert!(status(own, "voluntary_ctxt_switches") >= 0.0 && status(own, "Threads") >= 1.0);
+        assert!(status(own, "Threads") >= 1.0);
         assert!(idle() > Duration::ZERO && cores() >= 1.0);
         assert_eq!(resident(u32::MAX), 0.0);
     }

@@ -12,8 +12,6 @@ pub(super) struct Section {
     title: &'static str,
     /// What the table shows, in one paragraph of lines.
     about: &'static str,
-    /// The charts of the section.
-    charts: &'static [&'static str],
 }
 
 /// Every section, in the order of the page.
@@ -25,7 +23,6 @@ pub(super) const ALL: &[Section] = &[
 One apply replaces 1 to 64 runner managers, each with one running job. *Ideal* is the time that every tool needs: the new runners start, the last job
 ends, the old instances are removed. *Overhead* is the rest; Terraform's part of the overhead is measured with the same graph of `terraform_data`. The
 health check starts all drains; `terraform destroy` drains 10 runners at a time. All hosts share one machine: with 64 managers, 128 hosts run on it.",
-        charts: &[],
     },
     Section {
         bench: "drain-start",
@@ -34,29 +31,18 @@ health check starts all drains; `terraform destroy` drains 10 runners at a time.
 How many drains lose a job, and how long the wrapper waits for a gap between job requests. GitLab responds after 0.3 s. Each runner has four workers
 and `request_concurrency = 4`. *Busy*: more jobs of 3 s than workers. *SIGQUIT at once*: the same, with `--request-gap-timeout=0s`. *Without gaps*: jobs of
 0.5 s, so that a request is always open. *Long poll*: GitLab holds a request without a job for up to 50 s. *Assigned at the end*: GitLab never does this.",
-        charts: &[],
     },
     Section {
         bench: "connect",
         title: "Connections",
         about: "\
-Time from the start of a connection to the first response of a wrapper, and CPU time of the client. OpenSSH's client is measured in the same run.",
-        charts: &[],
-    },
-    Section {
-        bench: "distance",
-        title: "Connections over a distance",
-        about: "\
-A relay delays each direction by half of the round-trip time. The number of round trips is the difference of the two times divided by the difference of
-the two distances. The minimum is 6: TCP, the parameters of SSH, the key exchange, the login, the channel, the call.",
-        charts: &[],
+Time from the start of a connection to the first response of a wrapper. OpenSSH's client is measured in the same run.",
     },
     Section {
         bench: "fanout",
         title: "Connections to many managers",
         about: "\
-Connections to 1 to 200 managers behind one sshd at the same time, compared with as many OpenSSH clients, and with the CPU time of the server.",
-        charts: &["fanout"],
+Connections to 200 managers behind one sshd at the same time, compared with the CPU time of the server.",
     },
     Section {
         bench: "growth",
@@ -64,45 +50,25 @@ Connections to 1 to 200 managers behind one sshd at the same time, compared with
         about: "\
 All commands with 10 to 1,000 managers. *Drains*: a drain resource for each manager, compared with the same graph of `terraform_data`. *In a map*: the
 layout with a directory for each version, which has two objects for any number of managers.",
-        charts: &[],
     },
     Section {
         bench: "watch",
         title: "Changes on the host",
         about: "\
-Time from the exit of the runner until the provider has received it: *told* by grit-wrapper, and *polled* from upstream's `gitlab-runner wrapper`.",
-        charts: &[],
+Time from the exit of the runner until the provider has received it from grit-wrapper.",
     },
     Section {
         bench: "plugin",
-        title: "Terraform",
+        title: "Provider",
         about: "\
-Commands with 60 drain resources, compared with 60 resources of `terraform_data`, which is built into Terraform, and with 60 of `lab_minimal`, the only
-resource of the smallest external provider. For an external provider, Terraform creates two certificates, and encodes, decodes and checks each value.",
-        charts: &["plugin"],
+The start of the provider.",
     },
     Section {
         bench: "wrapper",
         title: "Wrapper",
         about: "\
-The wrapper with a running runner, which it probes every 5 s.",
-        charts: &[],
-    },
-    Section {
-        bench: "peers",
-        title: "Wrapper and other supervisors",
-        about: "\
-All supervise the same script. The periodic probe of the wrapper is off, delays against crash loops are subtracted, and sockets and state files are in
-memory. The start is measured minus the start of the same script without a supervisor. Before a start, the wrapper searches the host for processes of
-an earlier runner and writes its state file. runit and s6 have no API and no state file.",
-        charts: &[],
-    },
-    Section {
-        bench: "week",
-        title: "Wrapper after a simulated week",
-        about: "\
-The probes, restarts of the runner, scrapes of metrics and calls of a week, in a short time.",
-        charts: &[],
+The wrapper with a running runner, which it probes every 5 s. *After the first day*: the probes, scrapes of metrics, calls and watches of a week, in a
+short time.",
     },
     Section {
         bench: "instructions",
@@ -110,7 +76,6 @@ The probes, restarts of the runner, scrapes of metrics and calls of a week, in a
         about: "\
 Instructions of one operation, counted by valgrind 3.24 or newer. They do not depend on the load of the machine. The budget is 1.1 times the count for
 the same compiler in `tests/src/bench/instructions.txt`.",
-        charts: &[],
     },
 ];
 
@@ -122,11 +87,8 @@ pub(super) fn page(record: &Record) -> anyhow::Result<String> {
          All results of the benchmarks. [Performance](../performance.md) has the most important ones, and describes how to repeat them.\n\n{}",
         record.about()
     );
-    for Section { bench, title, about, charts } in ALL {
+    for Section { bench, title, about } in ALL {
         let _infallible = write!(page, "\n## {title}\n\n{about}\n");
-        for chart in *charts {
-            let _infallible = write!(page, "\n![{title}]({chart}.svg)\n");
-        }
         let _infallible = write!(page, "\n{}", table(record, bench)?);
     }
     Ok(page)

@@ -6,10 +6,8 @@
 //!
 //! A new benchmark needs one more line in [`ALL`] and a file beside this one.
 
-mod chart;
 mod connect;
 pub mod crowd;
-mod distance;
 mod drain_start;
 mod fanout;
 mod figures;
@@ -17,13 +15,11 @@ mod growth;
 mod instructions;
 mod machine;
 mod measurements;
-mod peers;
 mod plugin;
 pub mod record;
 mod rollout;
 mod site;
 mod watch;
-mod week;
 mod wrapper;
 
 use std::time::{Duration, Instant};
@@ -45,7 +41,7 @@ struct Bench {
 const ALL: &[Bench] = &[
     Bench {
         name: "plugin",
-        about: "how Terraform sees us: start, one call, many resources, memory",
+        about: "start of the provider, from exec to the handshake line",
         run: plugin::run,
     },
     Bench {
@@ -55,35 +51,20 @@ const ALL: &[Bench] = &[
     },
     Bench {
         name: "connect",
-        about: "start to first answer of one wrapper, by every way in, beside OpenSSH's client",
+        about: "start to first answer of one wrapper, direct and through a jump host, beside OpenSSH's client",
         run: connect::run,
     },
     Bench {
-        name: "distance",
-        about: "start to first answer of one wrapper at 20 and 50 ms of round-trip time, in round trips",
-        run: distance::run,
-    },
-    Bench {
         name: "fanout",
-        about: "1 to 200 managers at once behind one sshd, beside OpenSSH's clients and the server's own work",
+        about: "200 managers at once behind one sshd, beside the server's own work",
         run: fanout::run,
     },
-    Bench {
-        name: "watch",
-        about: "a change on the host until our call returns, told and polled",
-        run: watch::run,
-    },
+    Bench { name: "watch", about: "a change on the host until our call returns", run: watch::run },
     Bench {
         name: "wrapper",
-        about: "the wrapper on its host: start, memory, wake-ups, sizes",
+        about: "the wrapper on its host: memory, CPU, and what accumulates",
         run: wrapper::run,
     },
-    Bench {
-        name: "week",
-        about: "what accumulates in a wrapper: memory, descriptors and log after many restarts, probes and clients",
-        run: week::run,
-    },
-    Bench { name: "peers", about: "grit-wrapper beside runit, s6, supervisord and systemd", run: peers::run },
     Bench {
         name: "drain-start",
         about: "drains that lose a job at their start, and how long they wait for a gap between job requests",

@@ -1,12 +1,12 @@
-//! What `cargo xtask bench --record docs` writes into the documentation: the results as JSON, charts, the page of all measurements, and the
-//! figures of `docs/performance.md`. A test compares pages and charts with the results; `cargo xtask gen` writes them after a change here.
+//! What `cargo xtask bench --record docs` writes into the documentation: the results as JSON, the page of all measurements, and the figures
+//! of `docs/performance.md`. A test compares the pages with the results; `cargo xtask gen` writes them after a change here.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Row, chart, figures, measurements};
+use super::{Row, figures, measurements};
 
 /// The results, below the directory of the documents.
 const RESULTS: &str = "performance/results.json";
@@ -65,7 +65,7 @@ impl Record {
         serde_json::from_str(&text).with_context(|| format!("parse {}", path.display()))
     }
 
-    /// Writes the results, the charts, and the pages.
+    /// Writes the results and the pages.
     ///
     /// An error if a value was not measured.
     pub fn write(&self, docs: &Path) -> anyhow::Result<()> {
@@ -74,9 +74,6 @@ impl Record {
         fs::create_dir_all(docs.join("performance")).context("create the directory of the results")?;
         let json = serde_json::to_string_pretty(self)? + "\n";
         fs::write(docs.join(RESULTS), json).context("write the results")?;
-        for (name, svg) in self.charts() {
-            fs::write(docs.join(name), svg).context("write a chart")?;
-        }
         for (name, page) in self.pages(docs)? {
             fs::write(docs.join(name), page).context("write a page")?;
         }
@@ -88,14 +85,6 @@ impl Record {
         let page = docs.join(PAGE);
         let text = fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
         Ok([(PAGE, self.fill(&text)?), (MEASUREMENTS, measurements::page(self)?)])
-    }
-
-    /// The path of each chart below the directory of the documents, and its SVG.
-    pub fn charts(&self) -> impl Iterator<Item = (String, String)> {
-        chart::ALL.iter().filter_map(|chart| {
-            let svg = chart.draw(&self.rows)?;
-            Some((format!("performance/{}.svg", chart.name), svg))
-        })
     }
 
     /// The page with the parts of this record, each between `<!-- recorded NAME -->` and `<!-- end -->`.
@@ -185,17 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_charts_show_the_recorded_results() {
+    fn pages_show_the_recorded_results() {
         let record = Record::read(&docs()).unwrap();
-        let pages = record.pages(&docs()).unwrap();
-        let shown: String = pages.iter().map(|(_, page)| page.as_str()).collect();
-        for (name, _) in record.charts() {
-            let file = name.trim_start_matches("performance/");
-            assert!(shown.contains(&format!("{file})")), "no page shows {name}");
-        }
-        let pages = pages.map(|(name, page)| (name.to_owned(), page));
-        for (name, text) in record.charts().chain(pages) {
-            assert_generated(&docs().join(name), &text);
+        for (name, page) in record.pages(&docs()).unwrap() {
+            assert_generated(&docs().join(name), &page);
         }
     }
 

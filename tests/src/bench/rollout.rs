@@ -20,12 +20,10 @@ use crate::{
 
 const BENCH: &str = "rollout";
 
-/// Number of managers, number of samples, and the budget in milliseconds of the overhead without Terraform's own part.
+/// Number of managers, number of samples, and the budget in milliseconds of the overhead without Terraform's own part. More managers have none,
+/// because all hosts share this machine's processors.
 const SIZES: [(usize, usize, Option<f64>); 4] =
-    [(1, 3, Some(600.0)), (4, 3, None), (16, 3, Some(700.0)), (64, 3, Some(1500.0))];
-
-/// From the first SIGQUIT to the last one, in milliseconds.
-const SIGNALS: f64 = 300.0;
+    [(1, 3, Some(500.0)), (4, 3, None), (16, 3, None), (64, 3, None)];
 
 /// The drain resources and the health check of `main.tf` without this provider.
 const GRAPH: &str = r#"
@@ -118,14 +116,16 @@ fn rows_of(managers: usize, samples: &[Phases], core: &[f64], budget: Option<f64
     let row = |name: &str, value| Row::new(BENCH, format!("{managers}: {name}"), value, "ms");
     let (overhead, core) = (of(Phases::overhead), median(core));
     let ours = row("overhead over the ideal and Terraform", overhead - core);
-    let signals = row("of it: first SIGQUIT to last", of(|it| it.signals));
     vec![
-        budget.map_or(ours.clone(), |most| ours.budget(most)),
+        match budget {
+            Some(most) => ours.budget(most),
+            None => ours,
+        },
         row("overhead over the ideal", overhead).against(format!("the apply, {wall:.0} ms"), wall),
         row("of it: Terraform alone, the same graph of terraform_data", core),
         row("of it: start of Terraform to first instance", of(|it| it.plan)),
         row("of it: last runner polls to first SIGQUIT", of(|it| it.proof)),
-        budget.map_or(signals.clone(), |_| signals.budget(SIGNALS)),
+        row("of it: first SIGQUIT to last", of(|it| it.signals)),
         row("of it: last exit to first removal", of(|it| it.evidence)),
         row("of it: last removal to end of Terraform", of(|it| it.end)),
         row("ideal: boot until all runners poll", of(|it| it.instances)),

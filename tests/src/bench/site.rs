@@ -25,9 +25,6 @@ use crate::{
     terraform,
 };
 
-/// The log of a wrapper, in its directory.
-pub(super) const LOG: &str = "wrapper.log";
-
 /// Limit for operations that normally finish immediately.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -110,20 +107,9 @@ impl Site {
 
     /// OpenSSH's client, logged in to a server that accepts this site's key.
     pub(super) fn ssh(&self, server: &Sshd, options: &[&str]) -> anyhow::Result<Vec<String>> {
-        self.ssh_through(server, server.address(), options)
-    }
-
-    /// The same, to an address that forwards to the server.
-    pub(super) fn ssh_through(
-        &self,
-        server: &Sshd,
-        address: SocketAddr,
-        options: &[&str],
-    ) -> anyhow::Result<Vec<String>> {
+        let address = server.address();
         let known = self.dir.path().join(format!("known_hosts-{}", address.port()));
-        let name = |address: SocketAddr| format!("[{}]:{}", address.ip(), address.port());
-        let keys = server.known_hosts().replace(&name(server.address()), &name(address));
-        std::fs::write(&known, keys).context("write known_hosts")?;
+        std::fs::write(&known, server.known_hosts()).context("write known_hosts")?;
         let mut arguments: Vec<String> =
             ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]
                 .map(str::to_owned)
@@ -181,10 +167,10 @@ impl Wrapper {
         command: &[&str],
     ) -> anyhow::Result<Wrapper> {
         let (socket, tcp) = (folder.join("wrapper.sock"), sshd::free_address()?);
-        let log = File::create(folder.join(LOG)).context("make the wrapper's log")?;
+        let log = File::create(folder.join("wrapper.log")).context("make the wrapper's log")?;
         let child = wrapper
             .arg("run")
-            .args(if options.contains(&"--log-level") { &[][..] } else { &["--log-level", "error"] })
+            .args(["--log-level", "error"])
             .args(["--grpc-listen", &format!("unix://{}", socket.display())])
             .args(["--grpc-listen", &format!("tcp://{tcp}")])
             .args(options)

@@ -22,7 +22,7 @@ struct Bench {
     /// One JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Write the results, charts and tables into this directory of documents. With names, the other benchmarks keep their results.
+    /// Write the results and tables into this directory of documents. With names, the other benchmarks keep their results.
     #[arg(long, value_name = "DIR", conflicts_with = "quick")]
     record: Option<PathBuf>,
     /// Run as the client process of `fanout`.

@@ -8,7 +8,6 @@ pub mod echo;
 pub mod instance;
 pub mod journal;
 pub mod local_file;
-pub mod minimal;
 pub mod probe;
 
 use async_trait::async_trait;
@@ -30,7 +29,6 @@ pub fn registry() -> Registry {
     Registry::new(ADDRESS, Lab { cloud: cloud.clone() })
         .resource("aws_instance", InstanceResource::<AwsInstance>::new(cloud.clone()))
         .resource("lab_instance", InstanceResource::<LabInstance>::new(cloud))
-        .resource("lab_minimal", minimal::Minimal)
         .resource("lab_probe", probe::Probe)
         .resource("local_file", local_file::LocalFile)
         .data_source("lab_echo", echo::Echo)

@@ -27,7 +27,7 @@ const DRAINS: [usize; 2] = [10, 100];
 const MAP: [usize; 3] = [10, 100, 1000];
 
 /// The memory of the provider, in MB.
-const MEMORY: f64 = 200.0;
+const MEMORY: f64 = 250.0;
 /// The provider's limit of parallel handshakes (`max_parallel`).
 const HANDSHAKES: f64 = 64.0;
 
