@@ -14,6 +14,7 @@
 )]
 
 pub mod architecture;
+pub mod gallery;
 pub mod generated;
 pub mod page;
 pub mod program;

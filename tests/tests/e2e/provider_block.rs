@@ -3,12 +3,13 @@
 use grit_tests::terraform::Workspace;
 use serde_json::Value as Json;
 
+use super::faults::found_by;
+
 const HEAD: &str = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
 const HEALTH_CHECK: &str = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n}\n";
 
-/// The errors of `validate` for an `ssh` object, each with the line of the configuration. Every core reports the line of the top-level
-/// attribute, so the message must name the nested attribute. The exact paths are tested in the provider.
-fn findings(ssh: &str) -> String {
+/// The errors of `validate` for an `ssh` object.
+fn findings(ssh: &str) -> Vec<String> {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let text = format!(
         "{HEAD}variable \"late\" {{}}\nprovider \"grit\" {{\n  ssh = {{\n{ssh}  }}\n}}\n{HEALTH_CHECK}"
@@ -16,21 +17,17 @@ fn findings(ssh: &str) -> String {
     workspace.write("main.tf", &text).unwrap();
     let run = workspace.validate().unwrap();
     let report: Json = serde_json::from_str(&run.stdout).unwrap();
-    let finding = |finding: &Json| {
-        let line = finding["range"]["start"]["line"].as_u64().unwrap();
-        let pointed = text.lines().nth(usize::try_from(line).unwrap() - 1).unwrap().trim();
-        let said = |key: &str| finding[key].as_str().unwrap().to_owned();
-        format!("{pointed}\n  {}\n  {}\n", said("summary"), said("detail"))
-    };
-    let errors = report["diagnostics"].as_array().unwrap().iter().filter(|it| it["severity"] == "error");
-    let mut all: Vec<_> = errors.map(finding).collect();
-    all.sort();
-    all.join("\n")
+    for error in report["diagnostics"].as_array().unwrap().iter().filter(|it| it["severity"] == "error") {
+        // Every core points at the top-level attribute. The exact paths are tested in the provider.
+        let line = error["range"]["start"]["line"].as_u64().unwrap();
+        assert_eq!(text.lines().nth(usize::try_from(line).unwrap() - 1), Some("  ssh = {"), "{error}");
+    }
+    found_by(&run)
 }
 
 #[test]
 fn validate_reports_credential_and_trust_errors() {
-    insta::assert_snapshot!(findings(
+    let found = findings(
         r#"
     private_key_path = "/nonexistent/id_ed25519"
     certificate_path = "/nonexistent/id_ed25519-cert.pub"
@@ -39,35 +36,50 @@ fn validate_reports_credential_and_trust_errors() {
     known_hosts      = "nothing"
     connect_timeout  = "5 minutes"
     call_timeout     = "10"
-"#
-    ));
+"#,
+    );
+    let wanted = [
+        "Invalid SSH option: ssh.host_ca[0]",
+        "Invalid SSH option: ssh.host_keys[0]",
+        "Invalid SSH option: ssh.known_hosts",
+        "Invalid duration: ssh.call_timeout",
+        "Invalid duration: ssh.connect_timeout",
+    ];
+    assert_eq!(found, wanted);
 }
 
 #[test]
 fn validate_reports_jump_host_errors() {
-    insta::assert_snapshot!(findings(
+    let found = findings(
         r#"
     private_key = "not a key"
     proxy_jump = [
       { address = var.late, host_key = "no key" },
       { address = "h:99999", private_key_path = "/nonexistent/hop" },
     ]
-"#
-    ));
+"#,
+    );
+    let wanted = [
+        "Invalid SSH option: ssh.private_key",
+        "Invalid SSH option: ssh.proxy_jump[0].host_key",
+        "Invalid address: ssh.proxy_jump[1].address",
+    ];
+    assert_eq!(found, wanted);
 }
 
 #[test]
 fn validate_reports_conflicting_methods_and_placeholders() {
-    insta::assert_snapshot!(findings(
+    let found = findings(
         r#"
     proxy_command = ["ssh", var.late, "-W", "{{hots}}:{{port}}"]
     ssh_command   = ["nc", "{{wrapper_path}}"]
-"#
-    ));
-    insta::assert_snapshot!(
-        "validate_ssh_command",
-        findings("    ssh_command = [\"nc\", \"{{wrapper_pat\"]\n")
+"#,
     );
+    let wanted =
+        ["Conflicting connection methods: ssh.proxy_command", "Invalid SSH option: ssh.proxy_command[3]"];
+    assert_eq!(found, wanted);
+    let found = findings("    ssh_command = [\"nc\", \"{{wrapper_pat\"]\n");
+    assert_eq!(found, ["Invalid SSH option: ssh.ssh_command[1]"]);
 }
 
 #[test]
@@ -83,7 +95,7 @@ fn validate_accepts_valid_and_unknown_values() {
     call_timeout  = "20s"
 "#,
     );
-    assert_eq!(found, "");
+    assert_eq!(found, [""; 0]);
 }
 
 #[test]

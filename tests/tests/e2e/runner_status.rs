@@ -227,9 +227,16 @@ fn invalid_arguments_are_errors_at_validate() {
     });
     hosts.write(&json!({}), &invalid, &json!({ "read": "10ms" }));
     let run = hosts.workspace.validate().unwrap().failed();
-    let mut found = errors(&run);
-    found.sort();
-    insta::assert_snapshot!(found.join("\n----\n"));
+    let found = super::faults::found_by(&run);
+    assert_eq!(
+        found,
+        [
+            "Duration is too short: timeouts.read",
+            r#"Element is null: runner_managers["null"]"#,
+            r#"Invalid address: runner_managers["address"].address"#,
+            r#"Required attribute is null: runner_managers["missing"].address"#,
+        ]
+    );
     hosts.write(&json!({}), &Json::Null, &Json::Null);
     let run = hosts.workspace.plan().unwrap().failed();
     assert!(errors(&run)[0].contains("runner_managers"), "{:?}", errors(&run));

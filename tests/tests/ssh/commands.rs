@@ -1,5 +1,6 @@
 //! Connection commands, and their failures.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::{Fixture, soon},
     methods::{CARRY, command},
@@ -75,9 +76,9 @@ async fn ssh_command_needs_no_credentials() {
 async fn missing_command_is_an_error() {
     let fixture = Fixture::new();
     let missing = command(StrategyOptions::ProxyCommand, &["/nonexistent/program", "{{host}}"]);
-    insta::assert_snapshot!(
+    assert_message(
         "command_missing",
-        message(&fixture, SshOptions { strategy: missing, ..fixture.options() }).await
+        message(&fixture, SshOptions { strategy: missing, ..fixture.options() }).await,
     );
 }
 
@@ -85,18 +86,15 @@ async fn missing_command_is_an_error() {
 async fn failing_command_is_an_error() {
     let fixture = Fixture::new();
     let failing = ["--stderr", GCLOUD, "--exit", "1"];
-    insta::assert_snapshot!(
+    assert_message(
         "proxy_command_failing",
-        message(&fixture, options(&fixture, Kind::Proxy, &failing)).await
+        message(&fixture, options(&fixture, Kind::Proxy, &failing)).await,
     );
-    insta::assert_snapshot!(
-        "ssh_command_failing",
-        message(&fixture, options(&fixture, Kind::Ssh, &failing)).await
-    );
+    assert_message("ssh_command_failing", message(&fixture, options(&fixture, Kind::Ssh, &failing)).await);
     let printing = ["--stdout", "Please log in first.\n", "--exit", "3"];
-    insta::assert_snapshot!(
+    assert_message(
         "proxy_command_printing",
-        message(&fixture, options(&fixture, Kind::Proxy, &printing)).await
+        message(&fixture, options(&fixture, Kind::Proxy, &printing)).await,
     );
 }
 
@@ -104,7 +102,7 @@ async fn failing_command_is_an_error() {
 async fn command_printing_motd_fails_for_ssh_command_only() {
     let fixture = Fixture::new();
     let motd = ["--stdout", "Welcome to runner-manager-1!\n"];
-    insta::assert_snapshot!("ssh_command_motd", message(&fixture, options(&fixture, Kind::Ssh, &motd)).await);
+    assert_message("ssh_command_motd", message(&fixture, options(&fixture, Kind::Ssh, &motd)).await);
     // Lines before the banner are allowed in SSH.
     works(options(&fixture, Kind::Proxy, &motd), fixture.target()).await;
 }
@@ -117,17 +115,17 @@ async fn hanging_command_times_out() {
         call_timeout: Some(Duration::from_secs(1)),
         ..options(&fixture, kind, &["--stderr", "Waiting for approval...\n", "--sleep", "600"])
     };
-    insta::assert_snapshot!("proxy_command_hanging", message(&fixture, short(Kind::Proxy)).await);
-    insta::assert_snapshot!("ssh_command_hanging", message(&fixture, short(Kind::Ssh)).await);
+    assert_message("proxy_command_hanging", message(&fixture, short(Kind::Proxy)).await);
+    assert_message("ssh_command_hanging", message(&fixture, short(Kind::Ssh)).await);
 }
 
 #[tokio::test]
 async fn command_closing_its_output_is_an_error() {
     let fixture = Fixture::new();
     let strategy = command(StrategyOptions::SshCommand, &["sh", "-c", "exec <&- >&-; sleep 600"]);
-    insta::assert_snapshot!(
+    assert_message(
         "ssh_command_closing",
-        message(&fixture, SshOptions { strategy, ..fixture.options() }).await
+        message(&fixture, SshOptions { strategy, ..fixture.options() }).await,
     );
 }
 
@@ -148,7 +146,7 @@ async fn command_killed_during_call_is_an_error() {
         });
         let message = fixture.message(&error.unwrap_err());
         let name = if kind == Kind::Proxy { "proxy_command_killed" } else { "ssh_command_killed" };
-        insta::assert_snapshot!(name, message);
+        assert_message(name, message);
         fixture.wrapper.set(|script| script.delay = Duration::ZERO);
         soon(client.check_status()).await.unwrap();
     }
@@ -181,17 +179,14 @@ async fn invalid_templates_are_errors() {
         strategy: command(StrategyOptions::ProxyCommand, arguments),
         ..fixture.options()
     };
-    insta::assert_snapshot!("template_unknown_name", message(&fixture, template(&["nc", "{{hots}}"])).await);
-    insta::assert_snapshot!(
-        "template_no_value",
-        message(&fixture, template(&["nc", "{{wrapper_port}}"])).await
-    );
+    assert_message("template_unknown_name", message(&fixture, template(&["nc", "{{hots}}"])).await);
+    assert_message("template_no_value", message(&fixture, template(&["nc", "{{wrapper_port}}"])).await);
     let found = template(&["nc", "{{hots}}"]).check();
     assert_eq!(found[0].attribute, "ssh.proxy_command[1]");
     let option = Target { instance_name: "-oProxyCommand=id".to_owned(), ..fixture.target() };
     let client = Connector::new(template(&["nc", "{{instance_name}}"])).client(option);
     let error = soon(client.check_status()).await.unwrap_err();
-    insta::assert_snapshot!("template_option", fixture.message(&error));
+    assert_message("template_option", fixture.message(&error));
 }
 
 fn pid_in(file: &std::path::Path) -> Pid {

@@ -1,5 +1,6 @@
 //! Credentials, and their order of precedence.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::{Fixture, soon},
     stub::Wrapper,
@@ -158,12 +159,9 @@ async fn unusable_agents_have_distinct_errors() {
         let error = soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap_err();
         fixture.message(&error)
     };
-    insta::assert_snapshot!("agent_empty", message(with_agent(&fixture, &agent, None)).await);
+    assert_message("agent_empty", message(with_agent(&fixture, &agent, None)).await);
     agent.add(&fixture.key).unwrap();
-    insta::assert_snapshot!(
-        "agent_without_the_key",
-        message(with_agent(&fixture, &agent, Some("SHA256:x"))).await
-    );
+    assert_message("agent_without_the_key", message(with_agent(&fixture, &agent, Some("SHA256:x"))).await);
     for (identity, words) in [
         (format!("{}.pub", fixture.key.path.display()), "`file(\"KEY.pub\")`"),
         ("~/.ssh/id_ed25519".to_owned(), "`file(\"KEY.pub\")`"),
@@ -177,9 +175,9 @@ async fn unusable_agents_have_distinct_errors() {
     works(with_agent(&fixture, &agent, Some(&line)), fixture.target()).await;
     let missing = AgentOptions { socket: Some("/nonexistent/agent".into()), identity: None };
     let options = SshOptions { private_key: None, agent: Some(missing), ..fixture.options() };
-    insta::assert_snapshot!("agent_missing", message(options).await);
+    assert_message("agent_missing", message(options).await);
     let unset = SshOptions { private_key: None, agent: Some(AgentOptions::default()), ..fixture.options() };
-    insta::assert_snapshot!("agent_unset", message(unset).await);
+    assert_message("agent_unset", message(unset).await);
 }
 
 /// A hanging agent is reported as such: before it lists its keys, and when it has to sign.
@@ -202,7 +200,7 @@ async fn hanging_agent_is_named() {
         agent: Some(AgentOptions { socket: Some(silent), identity: None }),
         ..with_agent(&fixture, &agent, None)
     };
-    insta::assert_snapshot!("agent_silent", message(short(options)).await);
+    assert_message("agent_silent", message(short(options)).await);
     // It lists its keys, and waits for a confirmation before it signs.
     let relay = fixture.dir.path().join("waiting.sock");
     let waiting = tokio::spawn(lists_and_never_signs(
@@ -213,7 +211,7 @@ async fn hanging_agent_is_named() {
         agent: Some(AgentOptions { socket: Some(relay), identity: None }),
         ..with_agent(&fixture, &agent, None)
     };
-    insta::assert_snapshot!("agent_hanging", message(short(options)).await);
+    assert_message("agent_hanging", message(short(options)).await);
     waiting.abort();
 }
 
@@ -340,8 +338,5 @@ async fn user_certificate_logs_in_from_file_and_agent() {
     };
     let error = soon(Connector::new(mixed).client(fixture.target()).check_status()).await.unwrap_err();
     let message = fixture.message(&error).replace(&other.fingerprint, "SHA256:OTHER");
-    insta::assert_snapshot!(
-        "certificate_of_another_key",
-        message.replace(&dir.path().display().to_string(), "CERTS")
-    );
+    assert_message("certificate_of_another_key", message.replace(&dir.path().display().to_string(), "CERTS"));
 }

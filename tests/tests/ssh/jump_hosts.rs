@@ -1,5 +1,6 @@
 //! Jump chains, and the messages of their failures.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::soon,
     methods::{Method, Topology},
@@ -38,10 +39,7 @@ async fn jump_hosts_have_or_inherit_user_and_key() {
     let topology = Topology::new(Method::TwoJumps);
     let second = topology.bastions[1].1.private.clone();
     let wrong = change(topology.options(), 1, |hop| hop.private_key = None);
-    insta::assert_snapshot!(
-        "jump_host_refuses_login",
-        message(&topology, wrong.clone(), topology.target()).await
-    );
+    assert_message("jump_host_refuses_login", message(&topology, wrong.clone(), topology.target()).await);
     // Without a separate key it uses the provider block's, which is right for the jump host here, and the manager rejects it.
     let inherited = SshOptions { private_key: Some(Secret::new(second)), ..wrong };
     let message = message(&topology, inherited, topology.target()).await;
@@ -56,7 +54,7 @@ async fn unreachable_jump_host_is_an_error() {
     let options = change(topology.options(), 0, |hop| hop.address = address);
     let message =
         message(&topology, options, topology.target()).await.replace(&nobody.to_string(), "NOBODY:PORT");
-    insta::assert_snapshot!("jump_host_down", message);
+    assert_message("jump_host_down", message);
 }
 
 #[tokio::test]
@@ -106,7 +104,7 @@ async fn manager_unreachable_from_jump_host_is_an_error() {
     let target = Target { address, ..topology.target() };
     let message =
         message(&topology, topology.options(), target).await.replace(&nobody.to_string(), "NOBODY:PORT");
-    insta::assert_snapshot!("jump_host_unreachable_target", message);
+    assert_message("jump_host_unreachable_target", message);
 }
 
 /// A host that is treated as terminated loses its jobs. What a jump host reports about it depends on the program of the jump host.
@@ -128,7 +126,7 @@ async fn manager_name_unknown_to_jump_host_is_an_error() {
     let topology = Topology::new(Method::Jump);
     let target = Target { address: "no-such-host.invalid:22".parse().unwrap(), ..topology.target() };
     let message = message(&topology, topology.options(), target).await;
-    insta::assert_snapshot!("jump_host_unknown_target", crate::faults::resolved_alike(&message));
+    assert_message("jump_host_unknown_target", crate::faults::resolved_alike(&message));
 }
 
 #[tokio::test]
@@ -137,9 +135,9 @@ async fn jump_host_forbidding_forwarding_is_an_error() {
     let key = topology.bastions[0].1.clone();
     let strict = Sshd::builder().authorize(&key).config("AllowTcpForwarding no").start().unwrap();
     topology.bastions[0] = (strict, key);
-    insta::assert_snapshot!(
+    assert_message(
         "jump_host_forbids_forwarding",
-        message(&topology, topology.options(), topology.target()).await
+        message(&topology, topology.options(), topology.target()).await,
     );
 }
 

@@ -1,5 +1,6 @@
 //! A server that is stopped during a phase ends that phase at its limit, not at the limit of the whole connection; for every method.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::{Fixture, soon},
     methods::{Method, Topology, for_each_method},
@@ -70,7 +71,7 @@ async fn tcp_connect_times_out() {
     let fixture = Fixture::new();
     let queue = silence(&fixture.sshd);
     let error = given_up(&Connector::new(options(&fixture)), fixture.target(), Phase::Tcp, THIRD).await;
-    insta::assert_snapshot!("tcp_timeout", fixture.message(&error));
+    assert_message("tcp_timeout", fixture.message(&error));
     drop(queue);
     fixture.sshd.thaw();
 }
@@ -108,7 +109,7 @@ async fn channel_open_times_out() {
     soon(first.check_status()).await.unwrap();
     fixture.sshd.freeze();
     let error = given_up(&connector, fixture.target(), Phase::Channel, THIRD).await;
-    insta::assert_snapshot!("channel_timeout", fixture.message(&error));
+    assert_message("channel_timeout", fixture.message(&error));
     fixture.sshd.thaw();
     soon(first.check_status()).await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! An SSH server that opens channels to the provider.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::{Fixture, soon},
     stub::Wrapper,
@@ -46,11 +47,11 @@ async fn session_ends_after_a_few_channels() {
         let fixture = Fixture::new();
         fixture.wrapper.set(|script| script.delay = Duration::from_secs(120));
         let message = failure(&fixture, kind).await;
-        insta::allow_duplicates! { insta::assert_snapshot!("server_channels_call", message) };
+        assert_message("server_channels_call", message);
     }
     // Before the tunnel is open.
     let fixture = Fixture { wrapper: Wrapper::tcp(), ..Fixture::new() };
-    insta::assert_snapshot!("server_channels_channel", failure(&fixture, ChannelKind::Session).await);
+    assert_message("server_channels_channel", failure(&fixture, ChannelKind::Session).await);
 }
 
 /// Makes a call through a server that opens any number of channels.

@@ -1,5 +1,6 @@
 //! Host keys with real servers: negotiation, verification, and comparison with OpenSSH's client.
 
+use crate::guide::assert_message;
 use crate::{
     fixture::{Fixture, soon},
     scripted_server::{ScriptedServer, Then},
@@ -126,9 +127,9 @@ async fn host_certificates_are_verified() {
     let revoked = format!("@cert-authority * {0}\n@revoked * {0}\n", authority.public);
     assert_eq!(judge(known(revoked.clone())).await, Err(HostKeyVerdict::RevokedAuthority));
     let (_, message) = refusal(&fixture, known(revoked)).await;
-    insta::assert_snapshot!(
+    assert_message(
         "host_certificate_of_revoked_authority",
-        message.replace(&authority.fingerprint, "SHA256:CA")
+        message.replace(&authority.fingerprint, "SHA256:CA"),
     );
     // The plain key is known, and the server presents a certificate of an authority for other hosts.
     let both = TrustOptions { known_hosts: Some(fixture.sshd.known_hosts()), ..of(&foreign) };
@@ -144,7 +145,7 @@ async fn host_certificates_are_verified() {
     assert_eq!(judge(of(&authority)).await, Err(HostKeyVerdict::BadCertificate));
     let (problem, message) = refusal(&fixture, of(&authority)).await;
     assert_eq!(problem.as_deref(), Some("it has expired"));
-    insta::assert_snapshot!("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
+    assert_message("host_certificate_expired", message.replace(&authority.fingerprint, "SHA256:CA"));
 }
 
 /// OpenSSH's client also refuses the first certificate: "disallowed algorithm".

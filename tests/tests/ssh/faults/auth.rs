@@ -23,10 +23,7 @@ async fn wrong_key_is_reported() {
     options.private_key = Some(Secret::new(other.private.clone()));
     let error = failure(&options, fixture.target()).await;
     assert!(!error.retryable());
-    insta::assert_snapshot!(
-        "auth_wrong_key",
-        fixture.message(&error).replace(&other.fingerprint, "SHA256:OTHER")
-    );
+    assert_message("auth_wrong_key", fixture.message(&error).replace(&other.fingerprint, "SHA256:OTHER"));
 }
 
 #[tokio::test]
@@ -85,7 +82,7 @@ async fn connection_lost_during_login_is_reported() {
     let fixture = thinking();
     let error = killed_during_login(&fixture, &fixture.options(), 4).await;
     assert!(error.retryable(), "a lost connection is no refusal: {error:?}");
-    insta::assert_snapshot!("auth_connection_lost", fixture.message(&error));
+    assert_message("auth_connection_lost", fixture.message(&error));
 }
 
 /// The error after sshd's sessions are killed while it has at least this number of processes.

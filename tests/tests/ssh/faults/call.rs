@@ -10,7 +10,7 @@ async fn no_wrapper(name: &str, bytes: &'static [u8], then: Then) {
     let options = SshOptions { call_timeout: Some(Duration::from_secs(5)), ..fixture.options() };
     let target = Target { wrapper_address: address.parse().unwrap(), ..fixture.target() };
     let message = fixture.message(&failure(&options, target).await);
-    insta::assert_snapshot!(name, message.replace(&address, "tcp://WRAPPER"));
+    assert_message(name, message.replace(&address, "tcp://WRAPPER"));
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn killed_sessions_are_reported() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         fixture.sshd.kill_sessions();
     });
-    insta::assert_snapshot!("call_sessions_killed", fixture.message(&error));
+    assert_message("call_sessions_killed", fixture.message(&error));
 }
 
 /// A wrapper that is killed during a call.
@@ -63,7 +63,7 @@ async fn killed_wrapper_is_reported() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         wrapper.kill();
     });
-    insta::assert_snapshot!("call_wrapper_killed", fixture.message(&error.unwrap_err()));
+    assert_message("call_wrapper_killed", fixture.message(&error.unwrap_err()));
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn frozen_host_is_reported() {
     soon(client.check_status()).await.unwrap();
     fixture.sshd.freeze();
     let error = soon(client.check_status()).await.unwrap_err();
-    insta::assert_snapshot!("call_host_frozen", fixture.message(&error));
+    assert_message("call_host_frozen", fixture.message(&error));
     fixture.sshd.thaw();
     soon(client.check_status()).await.unwrap();
 }

@@ -40,7 +40,7 @@ async fn socket_without_permission_is_reported() {
     }
     let error = failure(&options, fixture.target()).await;
     let message = fixture.message(&error).replace("\"nobody\"", "\"USER\"");
-    insta::assert_snapshot!("channel_socket_without_permission", message);
+    assert_message("channel_socket_without_permission", message);
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn forbidden_socket_forwarding_is_reported() {
 async fn remote_only_socket_forwarding_is_reported() {
     let fixture = Fixture::with(|builder| builder.config("AllowStreamLocalForwarding remote"));
     let error = failure(&fixture.options(), fixture.target()).await;
-    insta::assert_snapshot!("channel_sockets_forbidden", fixture.message(&error));
+    assert_message("channel_sockets_forbidden", fixture.message(&error));
 }
 
 /// A key without permissions, and one that can open only another port.
@@ -70,13 +70,13 @@ async fn restricted_key_is_reported() {
         fixture.key = key;
         if options == "restrict" {
             let error = failure(&fixture.options(), fixture.target()).await;
-            insta::assert_snapshot!("channel_restricted_socket", fixture.message(&error));
+            assert_message("channel_restricted_socket", fixture.message(&error));
         }
         fixture.wrapper = Wrapper::tcp();
         let error = failure(&fixture.options(), fixture.target()).await;
         assert!(!error.retryable(), "{error:?}");
         let message = fixture.message(&error).replace(&fixture.wrapper.address, "tcp://WRAPPER");
-        insta::assert_snapshot!(snapshot, message);
+        assert_message(snapshot, message);
     }
 }
 
@@ -92,7 +92,7 @@ async fn socket_that_is_not_permitted_is_reported() {
     let without_tcp = Fixture::with(|builder| builder.config("AllowTcpForwarding no"));
     for fixture in [of_key, of_server, without_tcp] {
         let error = failure(&fixture.options(), fixture.target()).await;
-        insta::allow_duplicates! { insta::assert_snapshot!("channel_socket_not_permitted", fixture.message(&error)) };
+        assert_message("channel_socket_not_permitted", fixture.message(&error));
     }
 }
 
@@ -102,9 +102,9 @@ async fn permit_open_limit_is_reported() {
     fixture.wrapper = Wrapper::tcp();
     let error = failure(&fixture.options(), fixture.target()).await;
     assert!(!error.retryable());
-    insta::assert_snapshot!(
+    assert_message(
         "channel_permit_open",
-        fixture.message(&error).replace(&fixture.wrapper.address, "tcp://WRAPPER")
+        fixture.message(&error).replace(&fixture.wrapper.address, "tcp://WRAPPER"),
     );
 }
 
@@ -114,9 +114,9 @@ async fn forbidden_port_forwarding_is_reported() {
     fixture.wrapper = Wrapper::tcp();
     let error = failure(&fixture.options(), fixture.target()).await;
     assert!(!error.retryable());
-    insta::assert_snapshot!(
+    assert_message(
         "channel_ports_forbidden",
-        fixture.message(&error).replace(&fixture.wrapper.address, "tcp://WRAPPER")
+        fixture.message(&error).replace(&fixture.wrapper.address, "tcp://WRAPPER"),
     );
 }
 
@@ -126,15 +126,12 @@ async fn closed_wrapper_port_is_reported() {
     let address = format!("tcp://{}", grit_tests::sshd::free_address().unwrap());
     let error = failure(&fixture.options(), to(&fixture, &address)).await;
     assert!(error.retryable());
-    insta::assert_snapshot!(
-        "channel_port_closed",
-        fixture.message(&error).replace(&address, "tcp://WRAPPER")
-    );
+    assert_message("channel_port_closed", fixture.message(&error).replace(&address, "tcp://WRAPPER"));
 }
 
 #[tokio::test]
 async fn unknown_host_name_is_reported() {
     let fixture = Fixture::new();
     let error = failure(&fixture.options(), to(&fixture, "tcp://no-such-host.invalid:7")).await;
-    insta::assert_snapshot!("channel_unknown_name", resolved_alike(&fixture.message(&error)));
+    assert_message("channel_unknown_name", resolved_alike(&fixture.message(&error)));
 }

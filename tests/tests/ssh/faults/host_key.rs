@@ -10,7 +10,7 @@ async fn unknown_host_key_is_reported() {
     options.trust.known_hosts_path = Some("/nonexistent/known_hosts".into());
     let error = failure(&options, fixture.target()).await;
     assert!(!error.retryable());
-    insta::assert_snapshot!("host_key_unknown", without_fingerprints(&fixture.message(&error)));
+    assert_message("host_key_unknown", without_fingerprints(&fixture.message(&error)));
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn changed_host_key_is_reported() {
     options.trust.known_hosts = None;
     options.trust.known_hosts_path = Some(path);
     let error = failure(&options, fixture.target()).await;
-    insta::assert_snapshot!("host_key_changed", without_fingerprints(&fixture.message(&error)));
+    assert_message("host_key_changed", without_fingerprints(&fixture.message(&error)));
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn revoked_host_key_is_reported() {
     let revoked = format!("@revoked * {}\n", fixture.sshd.host_keys()[0]);
     options.trust.known_hosts = Some(fixture.sshd.known_hosts() + &revoked);
     let error = failure(&options, fixture.target()).await;
-    insta::assert_snapshot!("host_key_revoked", without_fingerprints(&fixture.message(&error)));
+    assert_message("host_key_revoked", without_fingerprints(&fixture.message(&error)));
 }
 
 /// OpenSSH ignores the line, and the key stays trusted.
@@ -48,7 +48,7 @@ async fn unknown_marker_is_reported() {
     options.trust.known_hosts_path = Some(path);
     let error = failure(&options, fixture.target()).await;
     assert!(!error.retryable());
-    insta::assert_snapshot!("host_key_unknown_marker", fixture.message(&error));
+    assert_message("host_key_unknown_marker", fixture.message(&error));
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn other_pinned_host_key_is_reported() {
     options.trust.known_hosts = None;
     let target = Target { host_key: Some(fixture.key.fingerprint.clone()), ..fixture.target() };
     let error = failure(&options, target).await;
-    insta::assert_snapshot!("host_key_another_pin", without_fingerprints(&fixture.message(&error)));
+    assert_message("host_key_another_pin", without_fingerprints(&fixture.message(&error)));
 }
 
 fn without_fingerprints(message: &str) -> String {

@@ -1,5 +1,4 @@
-//! All connection failures with their messages, one snapshot each. [`crate::guide`] compares the guide's table of
-//! faults with them.
+//! All connection failures with their messages. [`crate::guide`] compares the guide's table of faults with them.
 //!
 //! The rows are in the order of the connection's phases. Tests without a module path of another file are in the modules below.
 //!
@@ -42,7 +41,7 @@
 macro_rules! check_message {
     ($name:literal, $fixture:expr, $options:expr, $target:expr) => {{
         let error = failure(&$options, $target).await;
-        insta::assert_snapshot!($name, $fixture.message(&error));
+        assert_message($name, $fixture.message(&error));
         error
     }};
 }
@@ -56,6 +55,7 @@ mod tcp;
 
 use crate::{
     fixture::{Fixture, soon},
+    guide::assert_message,
     scripted_server::{ScriptedServer, Then},
     stub::Wrapper,
 };
@@ -84,7 +84,7 @@ async fn assert_reported(name: &str, bytes: &'static [u8], then: Then) {
     options.connect_timeout = Some(Duration::from_secs(12));
     let error = failure(&options, at(&fixture, fake.address)).await;
     let message = fixture.message(&error).replace(&fake.address.to_string(), "HOST:PORT");
-    insta::assert_snapshot!(name, message);
+    assert_message(name, message);
 }
 
 /// The message about an unknown host name, without the text of this machine's resolver.

@@ -9,7 +9,7 @@ async fn closed_port_is_reported() {
     let address = target.address.to_string();
     let error = failure(&fixture.options(), target).await;
     assert!(error.retryable());
-    insta::assert_snapshot!("tcp_refused", fixture.message(&error).replace(&address, "HOST:PORT"));
+    assert_message("tcp_refused", fixture.message(&error).replace(&address, "HOST:PORT"));
 }
 
 #[tokio::test]
@@ -18,5 +18,5 @@ async fn unknown_host_name_is_reported() {
     let target = Target { address: "no-such-host.invalid".parse().unwrap(), ..fixture.target() };
     let error = failure(&fixture.options(), target).await;
     assert!(error.retryable());
-    insta::assert_snapshot!("tcp_unknown_name", resolved_alike(&fixture.message(&error)));
+    assert_message("tcp_unknown_name", resolved_alike(&fixture.message(&error)));
 }
