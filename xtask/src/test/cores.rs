@@ -73,10 +73,9 @@ const WITHOUT: [&str; 14] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 12] = [
+const QUICK: [&str; 11] = [
     "acceptance::",
     "actions::",
-    "contract::schema_of_",
     "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
@@ -115,11 +114,8 @@ const MOVES: Feature =
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 21] = [
+const NEEDS: [(&str, &Feature); 18] = [
     ("actions::", &ACTIONS),
-    ("contract::schema_of_actions", &ACTIONS),
-    ("contract::schema_of_functions", &FUNCTIONS),
-    ("contract::schema_of_identities", &IDENTITY),
     ("import::import_block_by_identity", &IDENTITY),
     ("import::state_without_identity", &IDENTITY),
     ("layouts::not_drained::removed_block", &FORGET),
