@@ -1,21 +1,17 @@
 //! `cargo xtask gen`: regenerates generated files. The tests that compare them with the committed files also write them.
 
-use crate::{
-    setup,
-    steps::{cargo, run as execute},
-};
+use crate::steps::{cargo, run as execute};
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [] => {}
-        [option] if option == "--record" => record_pictures()?,
         [option] if option == "--release" => return write_absolute_links(),
-        _ => anyhow::bail!("gen accepts only --record or --release"),
+        _ => anyhow::bail!("gen accepts only --release"),
     }
     let update = |arguments: &[&str]| execute(cargo(arguments).env("GRIT_UPDATE_GENERATED", "1"));
     update(&["test", "--package", "grit-proto"])?;
     update(&["test", "--package", "terraform-provider-grit", "--test", "docs"])?;
-    update(&["test", "--package", "grit-testkit", "--test", "modules", "--test", "pictures"])?;
+    update(&["test", "--package", "grit-testkit", "--test", "modules"])?;
     update(&[
         "test",
         "--package",
@@ -25,14 +21,6 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         "pages_show_the_recorded",
         "has_recorded_traces",
     ])
-}
-
-/// Records the events of the pictures that show a run.
-fn record_pictures() -> anyhow::Result<()> {
-    setup::terraform()?;
-    execute(&mut cargo(&["build", "--workspace", "--bins"]))?;
-    let test = ["test", "--package", "grit-tests", "--test", "e2e", "--", "picture_of_"];
-    execute(cargo(&test).env("GRIT_RECORD_PICTURES", "1"))
 }
 
 /// Writes absolute links into the registry pages, for the commit of a release: the registries do not rewrite links to other files.

@@ -42,10 +42,8 @@ Usage: cargo xtask COMMAND
                          root; with --no-setup, this is an error. --mirror adds the provider to a mirror, such as ~/.terraform.d/plugins.
                          --programs packages the programs in a directory instead of a release build, and --quick compresses less. --only
                          creates parts, without checksums: provider, tar, deb, rpm, sbom
-  gen [--record | --release]
-                         regenerate generated files: the Rust code of proto/, the registry pages, the tables of the modules, and the pictures
-                         of docs/pictures; --record records the runs that two of the pictures show; --release instead writes absolute links
-                         into the registry pages, for the commit of a release
+  gen [--release]        regenerate generated files: the Rust code of proto/, the registry pages, and the tables of the modules; --release instead
+                         writes absolute links into the registry pages, for the commit of a release
 
 Requires Rust, and terraform or tofu in PATH.";
 

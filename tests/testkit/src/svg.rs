@@ -31,15 +31,6 @@ pub fn text(svg: &mut String, (x, y): Point, anchor: &str, color: &str, text: &s
     );
 }
 
-/// A bold text in the middle of `x`.
-pub fn heading(svg: &mut String, (x, y): Point, text: &str) {
-    let text = escaped(text);
-    let _infallible = writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" font-weight=\"bold\" fill=\"{DARK}\">{text}</text>"
-    );
-}
-
 /// A filled rectangle with its upper left corner at `(x, y)`. It is wide enough to be visible.
 pub fn rect(svg: &mut String, (x, y): Point, (width, height): Point, color: &str) {
     let _infallible = writeln!(
@@ -49,35 +40,10 @@ pub fn rect(svg: &mut String, (x, y): Point, (width, height): Point, color: &str
     );
 }
 
-/// A rectangle with an outline and round corners.
-pub fn frame(svg: &mut String, (x, y): Point, (width, height): Point, fill: &str, outline: &str) {
-    let _infallible = writeln!(
-        svg,
-        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"6\" fill=\"{fill}\" stroke=\"{outline}\"/>"
-    );
-}
-
 /// A vertical line.
 pub fn line(svg: &mut String, x: f64, from: f64, to: f64, color: &str) {
     let _infallible =
         writeln!(svg, "<path d=\"M{x:.1} {from:.1}V{to:.1}\" stroke=\"{color}\" stroke-width=\"1\"/>");
-}
-
-/// A line along the points, with a head at its end. All parts are horizontal or vertical.
-pub fn arrow(svg: &mut String, points: &[Point], color: &str) {
-    const HEAD: f64 = 7.0;
-    let [.., (x1, y1), (x2, y2)] = points else { return };
-    let (dx, dy) = ((x2 - x1).clamp(-1.0, 1.0) * HEAD, (y2 - y1).clamp(-1.0, 1.0) * HEAD);
-    let path: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-    let _infallible = writeln!(
-        svg,
-        "<path d=\"M{}\" fill=\"none\" stroke=\"{color}\"/>\n<path d=\"M{x2:.1} {y2:.1}L{:.1} {:.1}L{:.1} {:.1}Z\" fill=\"{color}\"/>",
-        path.join("L"),
-        x2 - dx + dy / 2.0,
-        y2 - dy + dx / 2.0,
-        x2 - dx - dy / 2.0,
-        y2 - dy - dx / 2.0,
-    );
 }
 
 fn escaped(text: &str) -> String {

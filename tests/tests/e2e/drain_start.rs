@@ -4,18 +4,10 @@
 use std::{process::Command, time::Duration};
 
 use grit_tests::{
-    lab::{
-        Lab,
-        event::{Event, What},
-        host::Host,
-        queue::LongPolling,
-    },
+    lab::{Lab, event::What, host::Host, queue::LongPolling},
     rollout::{PATIENCE, is_signal},
     terraform::built,
 };
-use serde::{Deserialize, Serialize};
-
-use crate::pictures;
 
 /// About a third of the drains loses a job, so that 80 drains without a loss have a probability below 1e-12.
 const ROUNDS: usize = 10;
@@ -66,38 +58,9 @@ fn operator(host: &Host, command: &str) -> Command {
     operator
 }
 
-/// The data of `docs/pictures/drain-start.svg`. Times are seconds since the request of the drain.
-#[derive(Debug, Serialize, Deserialize)]
-struct Picture {
-    milestones: Vec<Milestone>,
-    requests: Vec<Request>,
-    jobs: Vec<Job>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Milestone {
-    at: f64,
-    what: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Request {
-    section: u32,
-    from: f64,
-    to: f64,
-    job: Option<u64>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Job {
-    job: u64,
-    from: f64,
-    to: f64,
-}
-
 /// A drain is requested while a job request is open to which GitLab has assigned a job. The runner has two sections, and another job runs.
 #[test]
-fn picture_of_drain_start_has_order_of_a_run() {
+fn drain_waits_for_an_open_request_with_a_job() {
     let lab = Lab::start().unwrap();
     let (queue, events) = (lab.queue(), lab.events());
     queue.set_long_polling(LongPolling::Off);
@@ -131,52 +94,19 @@ fn picture_of_drain_start_has_order_of_a_run() {
     assert!(drain.wait().unwrap().success());
     assert_eq!(queue.lost(), []);
 
-    let run = picture(&events.all(), &requested);
-    let recorded: Picture = pictures::recorded("drain-start.json", &run);
-    let order = |picture: &Picture| -> Vec<_> {
-        picture.milestones.iter().map(|milestone| milestone.what.clone()).collect()
+    let all = events.all();
+    let seq = |what: &str, wanted: &dyn Fn(&What) -> bool| {
+        let found = all.iter().find(|event| wanted(&event.what));
+        found.unwrap_or_else(|| panic!("{what}: no such event in\n{events}")).seq
     };
-    assert_eq!(order(&run), order(&recorded), "in\n{events}");
-}
-
-fn picture(events: &[Event], requested: &Event) -> Picture {
-    let time = |event: &Event| pictures::seconds(requested, event);
-    let quit = events.iter().find(|event| is_signal(event, "SIGQUIT")).unwrap();
-    let (mut milestones, mut requests, mut jobs) =
-        (vec![(requested, "drain requested".to_owned())], vec![], vec![]);
-    let mut last_closed = None;
-    for event in events {
-        match &event.what {
-            What::JobRequestOpened { request, token, job } => {
-                let is_end = |end: &&Event| matches!(end.what, What::JobRequestClosed { request: of, .. } if of == *request);
-                let end = events.iter().find(is_end).unwrap();
-                assert_eq!(end.what, What::JobRequestClosed { request: *request, cancelled: false });
-                assert!(end.seq < quit.seq, "request {request} was open at SIGQUIT");
-                last_closed = last_closed.max(Some(end.seq));
-                let section = token.trim_start_matches("section-").parse().unwrap();
-                requests.push(Request { section, from: time(event), to: time(end), job: *job });
-                if let Some(job) = job {
-                    milestones.push((event, format!("GitLab assigns job {job}")));
-                }
-            }
-            What::JobStarted { job } => {
-                let is_end = |end: &&Event| end.what == What::JobFinished { job: *job };
-                let end = events.iter().find(is_end).unwrap();
-                jobs.push(Job { job: *job, from: time(event), to: time(end) });
-                if event.seq > requested.seq {
-                    milestones.push((event, format!("job {job} starts")));
-                }
-                milestones.push((end, format!("job {job} finished")));
-            }
-            What::RunnerExiting { .. } => milestones.push((event, "runner exits".to_owned())),
-            _ => {}
-        }
+    let quit = all.iter().find(|event| is_signal(event, "SIGQUIT")).unwrap().seq;
+    // The job of the open request starts before SIGQUIT, and ends after it.
+    let started = seq("the job starts", &|what| *what == What::JobStarted { job });
+    let finished = seq("the job ends", &|what| *what == What::JobFinished { job });
+    assert!(requested.seq < started && started < quit && quit < finished, "in\n{events}");
+    for event in &all {
+        let What::JobRequestOpened { request, .. } = event.what else { continue };
+        let closed = What::JobRequestClosed { request, cancelled: false };
+        assert!(seq("the request ends", &|what| *what == closed) < quit, "request {request} in\n{events}");
     }
-    let gap = events.iter().find(|event| Some(event.seq) == last_closed).unwrap();
-    milestones.push((gap, "no job request is open".to_owned()));
-    milestones.push((quit, "SIGQUIT".to_owned()));
-    milestones.sort_by_key(|(event, _)| event.seq);
-    let milestones =
-        milestones.into_iter().map(|(event, what)| Milestone { at: time(event), what }).collect();
-    Picture { milestones, requests, jobs }
 }

@@ -49,7 +49,6 @@ mod mutual_guards;
 mod network_cut;
 mod no_secrets;
 mod package;
-mod pictures;
 mod plan_guard;
 mod plugin_access;
 mod plugin_calls;

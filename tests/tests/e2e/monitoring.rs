@@ -113,20 +113,11 @@ fn prometheus_shows_rollout_until_end_of_drain() {
     assert_eq!(fs::read_dir(folder.path().join("targets")).unwrap().count(), 1);
 
     let times = (start, now());
-    let (panels, annotations) = dashboard::read(DASHBOARD).unwrap();
-    let run = |query: &Query| {
+    let queries = dashboard::queries(DASHBOARD).unwrap();
+    assert!(queries.len() >= 12, "{queries:?}");
+    for query in queries {
         let series = prometheus.query_range(&query.expression, times, 0.2).unwrap();
-        assert!(has_data(query, &series), "{query:?}: {series:?}");
-        series
-    };
-    annotations.iter().for_each(|query| drop(run(query)));
-    let drawn: Vec<_> = panels
-        .into_iter()
-        .map(|panel| (panel.clone(), panel.query.as_ref().map(run).unwrap_or_default()))
-        .collect();
-    assert!(drawn.iter().filter(|(_, series)| !series.is_empty()).count() >= 12);
-    if let Some(picture) = std::env::var_os("GRIT_DRAW_DASHBOARD") {
-        fs::write(picture, dashboard::draw(&drawn, times)).unwrap();
+        assert!(has_data(&query, &series), "{query:?}: {series:?}");
     }
     let firing = prometheus.query_range("ALERTS{alertstate=\"firing\"}", times, 0.2).unwrap();
     assert!(firing.is_empty(), "{firing:?}");

@@ -1,6 +1,5 @@
 //! The examples of `examples/rollouts/`, applied unmodified as their READMEs describe. The order is read from the event log of the hosts.
 
-mod apply_order;
 mod dead_managers;
 mod empty_versions;
 mod rollback_after_drains;
