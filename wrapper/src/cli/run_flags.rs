@@ -39,17 +39,13 @@ pub struct Run {
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
 
-    /// Address of the HTTP server for metrics and REST: tcp://host:port. Default: no HTTP server.
+    /// Address of the HTTP server for metrics and the status: tcp://host:port. Default: no HTTP server.
     #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
     pub http_listen: Option<Address>,
 
     /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only, without authentication.
     #[arg(long)]
     pub insecure_http_beyond_loopback: bool,
-
-    /// Enable drains over HTTP, for clients on this host. Every process of the host can then drain the runner.
-    #[arg(long)]
-    pub http_allow_control: bool,
 
     /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
     /// wrapper's user have access.
@@ -208,7 +204,6 @@ impl Run {
                 address,
                 remote: self.insecure_http_beyond_loopback,
                 remote_allowed_by: "--insecure-http-beyond-loopback",
-                control: self.http_allow_control,
             }),
             access: Access::new(self.allow_control.clone(), self.allow_read.clone()),
             callbacks: AllowedUrls::new(self.allow_callback.clone()),

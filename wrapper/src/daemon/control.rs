@@ -66,33 +66,9 @@ pub(crate) enum ControlError {
     Failed,
 }
 
-/// The kinds of errors that the APIs have codes for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Invalid,
-    Denied,
-    Precondition,
-    Exhausted,
-    Unavailable,
-    Internal,
-}
-
 impl ControlError {
     pub(crate) fn invalid(field: &'static str, why: impl Into<String>) -> Self {
         Self::Invalid { field, why: why.into() }
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Invalid { .. } | Self::Callback(_) => Kind::Invalid,
-            Self::CallbackRefused(_) => Kind::Denied,
-            Self::SelfDrain(_) | Self::Launcher(_) => Kind::Precondition,
-            Self::NoJobs | Self::Supervisor(HandleError::Ended) => Kind::Unavailable,
-            Self::Supervisor(HandleError::Busy) => Kind::Exhausted,
-            // Also too many callbacks: the same request can never succeed.
-            Self::Supervisor(HandleError::Refused(_)) => Kind::Precondition,
-            Self::Failed => Kind::Internal,
-        }
     }
 }
 

@@ -92,7 +92,7 @@ async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, 
     // The first probe of a runner can take seconds, and clients need the configuration after the runner's exit.
     tokio::join!(boot(&supervisor), prober.read_config(&publish_health));
     probe(&mut tasks, &prober, &supervisor, publish_health);
-    serve_http(&mut tasks, settings, &control, &counters, opened.http);
+    serve_http(&mut tasks, &control, &counters, opened.http);
     let stop_serving = CancellationToken::new();
     serve_grpc(&mut tasks, settings, control, counters, opened.grpc, stop_serving.clone());
 
@@ -191,20 +191,9 @@ async fn boot(supervisor: &Handle) {
     }
 }
 
-fn serve_http(
-    tasks: &mut Tasks,
-    settings: &Settings,
-    control: &Control,
-    counters: &Arc<Counters>,
-    listener: Option<Binding>,
-) {
-    let (Some(http), Some(listener)) = (&settings.http, listener) else { return };
-    let server = HttpServer {
-        control: control.clone(),
-        access: settings.access.clone(),
-        settings: Arc::new(http.clone()),
-        counters: Arc::clone(counters),
-    };
+fn serve_http(tasks: &mut Tasks, control: &Control, counters: &Arc<Counters>, listener: Option<Binding>) {
+    let Some(listener) = listener else { return };
+    let server = HttpServer { control: control.clone(), counters: Arc::clone(counters) };
     tasks.spawn(HTTP, async {
         if let Listener::Tcp(listener) = listener.await {
             server.serve(listener).await;

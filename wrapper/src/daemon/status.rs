@@ -1,5 +1,5 @@
 //! The status of the runner and its wrapper: the message `Status` of the API. It is made here, from the supervisor's state and the health of the
-//! runner, and so is its JSON. gRPC sends it, REST and the commands print it, and the metrics and systemd read it.
+//! runner, and so is its JSON. gRPC sends it, HTTP and the commands print it, and the metrics and systemd read it.
 
 mod enums;
 mod json;

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::{
     support::{Start, UNRELATED_USER, Wrapper, as_user, is_root, tcp_client},
-    web::{ask, ready_at, ready_with},
+    web::{ask, ready_with},
 };
 
 /// Runs a command of the wrapper as another user.
@@ -102,17 +102,13 @@ async fn refusal_log_lines_are_rate_limited() {
     })
     .await;
     assert_eq!(wrapper.read("log").matches("request denied").count(), 20);
-    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    let (_, page) = ask(&url, "/metrics").await;
     assert!(page.contains("grit_wrapper_grpc_calls_denied_total 100\n"), "{page}");
 }
 
 #[tokio::test]
 async fn disallowed_callback_url_rejects_the_drain() {
-    let flags = [
-        "--allow-callback=https://ci.example/hooks/",
-        "--http-listen=tcp://127.0.0.1:0",
-        "--http-allow-control",
-    ];
+    let flags = ["--allow-callback=https://ci.example/hooks/"];
     let wrapper = ready(&flags).await;
     let mut client = wrapper.client().await;
     let callback =
@@ -126,17 +122,13 @@ async fn disallowed_callback_url_rejects_the_drain() {
     let refused = wrapper.v1_client().await.drain(drain).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(refused.message().contains("--allow-callback"));
-    let url = ready_at(&wrapper).await;
-    let body = r#"{"id": "d", "callback": {"url": "https://ci.example.evil/hooks/"}}"#;
-    let (code, text) = ask(&url, "/drain", &["Content-Type: application/json"], Some(body)).await;
-    assert!(code == 403 && text.contains("--allow-callback"), "{code} {text}");
     assert_eq!(client.status().await.0, Status::Running);
     assert_eq!(wrapper.record(), "ready");
 }
 
 #[tokio::test]
 async fn callback_to_local_address_rejects_the_drain() {
-    let wrapper = ready(&["--http-listen=tcp://127.0.0.1:0", "--http-allow-control"]).await;
+    let wrapper = ready(&[]).await;
     let mut client = wrapper.client().await;
     for host in ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
         let url = format!("http://{host}:9252/");
@@ -152,10 +144,6 @@ async fn callback_to_local_address_rejects_the_drain() {
             assert!(message.contains("--allow-callback"), "{message}");
         }
     }
-    let body = r#"{"id": "d", "callback": {"url": "http://metadata.google.internal/"}}"#;
-    let url = ready_at(&wrapper).await;
-    let (code, text) = ask(&url, "/drain", &["Content-Type: application/json"], Some(body)).await;
-    assert!(code == 403 && text.contains("--allow-callback"), "{code} {text}");
     assert_eq!(client.status().await.0, Status::Running);
     assert_eq!(wrapper.record(), "ready");
 }

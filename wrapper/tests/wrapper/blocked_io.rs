@@ -111,7 +111,7 @@ async fn blocked_log_config_and_disk_do_not_delay_deadline() {
     assert!(reason.contains("killed"), "{reason}");
     assert_eq!(wrapper.record(), "ready QUIT TERM");
     let dropped = async |url: &str| {
-        let (_, page) = ask(url, "/metrics", &[], None).await;
+        let (_, page) = ask(url, "/metrics").await;
         let mut lines = page.lines();
         let count = lines.find_map(|line| line.strip_prefix("grit_wrapper_log_lines_dropped_total "));
         count.unwrap().parse::<u64>().unwrap()

@@ -10,34 +10,32 @@ use grit_proto::{
     wrapper_v1::{DrainRequest, GetStatusRequest, ListJobsRequest, Mode, StartRequest, State},
 };
 use rustix::process::{Signal, kill_process};
-use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
+use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
     health_levels::Runner,
     operator::{json, operator, ready, stderr},
     support::{Start, Wrapper, pid},
-    web::ask,
 };
 
 const JOB: &str = "https://gitlab.example/group/project/-/jobs/17";
-const JSON: &str = "Content-Type: application/json";
 
 /// A request from a job, so that the wrapper first requests the job list of the runner.
 fn from_a_job(id: &str) -> DrainRequest {
     DrainRequest { id: id.to_owned(), job_url: JOB.to_owned(), ..DrainRequest::default() }
 }
 
-/// A wrapper whose runner needs a minute for its job list, the URL of the wrapper's REST API, and that runner.
-async fn with_a_runner_that_hangs() -> (Wrapper, String, Runner) {
+/// A wrapper whose runner needs a minute for its job list, and that runner.
+async fn with_a_runner_that_hangs() -> (Wrapper, Runner) {
     let runner = Runner::new().await;
     runner.says("/debug/jobs/list", 200, &format!("url={JOB} state=running\n"));
     runner.list_takes(Duration::from_secs(60));
-    let flags = ["--start-grace=0s", "--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
-    let wrapper = Start::new().flags(&flags).runner(&runner).child(&[]);
-    let url = crate::web::ready_at(&wrapper).await;
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).runner(&runner).child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
     runner.listens().await;
-    (wrapper, url, runner)
+    (wrapper, runner)
 }
 
 /// Waits until the runner has exited, and starts it again.
@@ -52,7 +50,7 @@ async fn drained(wrapper: &Wrapper, runner: &Runner, id: &str) {
 
 #[tokio::test]
 async fn drain_continues_if_client_leaves_during_self_check() {
-    let (wrapper, url, runner) = with_a_runner_that_hangs().await;
+    let (wrapper, runner) = with_a_runner_that_hangs().await;
     let moment = Duration::from_millis(300);
 
     let mut client = wrapper.v1_client().await;
@@ -70,17 +68,6 @@ async fn drain_continues_if_client_leaves_during_self_check() {
     drop(other);
     drained(&wrapper, &runner, "closed").await;
 
-    // As `curl -m 1` does.
-    let host = url.strip_prefix("http://").unwrap();
-    let body = json!({ "id": "rest", "job_url": JOB }).to_string();
-    let head =
-        format!("POST /drain HTTP/1.1\r\nHost: {host}\r\n{JSON}\r\nContent-Length: {}\r\n\r\n", body.len());
-    let mut stream = TcpStream::connect(host).await.unwrap();
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    tokio::time::sleep(moment).await;
-    drop(stream);
-    drained(&wrapper, &runner, "rest").await;
-
     // As `timeout -s INT 1` does, but always during the call.
     let mut command = Command::new(env!("CARGO_BIN_EXE_grit-wrapper"))
         .args(["drain", "--id", "command"])
@@ -89,7 +76,7 @@ async fn drain_continues_if_client_leaves_during_self_check() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    wrapper.logged("\"id\":\"rest\"").await;
+    wrapper.logged("\"id\":\"closed\"").await;
     tokio::time::sleep(2 * moment).await;
     kill_process(pid(command.id()), Signal::INT).unwrap();
     command.wait().unwrap();
@@ -97,14 +84,14 @@ async fn drain_continues_if_client_leaves_during_self_check() {
 
     crate::support::eventually("each check took longer than its limit", async || {
         let skipped = wrapper.read("log").matches("skipping the self-drain check").count();
-        if skipped == 5 { Ok(()) } else { Err(skipped) }
+        if skipped == 4 { Ok(()) } else { Err(skipped) }
     })
     .await;
 }
 
 #[tokio::test]
 async fn drain_is_answered_if_self_drain_check_hangs() {
-    let (wrapper, _, _runner) = with_a_runner_that_hangs().await;
+    let (wrapper, _runner) = with_a_runner_that_hangs().await;
     let mut client = wrapper.v1_client().await;
     let begin = Instant::now();
     let answer = client.drain(from_a_job("patient")).await.unwrap().into_inner();
@@ -118,9 +105,7 @@ async fn drain_is_answered_if_self_drain_check_hangs() {
 
 #[tokio::test]
 async fn joined_drain_is_reported_by_every_interface() {
-    let flags = ["--http-listen=tcp://127.0.0.1:0", "--http-allow-control"];
-    let wrapper = ready(&flags, &["--ignore-quit"]).await;
-    let url = crate::web::ready_at(&wrapper).await;
+    let wrapper = ready(&[], &["--ignore-quit"]).await;
     let first = json(&operator(&wrapper, &["drain", "--id", "a", "--deadline", "1h", "--json"]));
     assert_eq!((&first["joined"], &first["joined_id"]), (&false.into(), &Value::Null));
     let deadline = &first["drain"]["deadline"];
@@ -147,10 +132,9 @@ async fn joined_drain_is_reported_by_every_interface() {
         "not later"
     );
 
-    let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"c\",\"deadline\":\"30m\"}")).await;
-    let rest: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((status, &rest["joined"], &rest["joined_id"]), (200, &true.into(), &"a".into()));
-    assert_ne!(&rest["drain"]["deadline"], deadline, "earlier");
+    let earlier = json(&operator(&wrapper, &["drain", "--id", "c", "--deadline", "30m", "--json"]));
+    assert_eq!((&earlier["joined"], &earlier["joined_id"]), (&true.into(), &"a".into()));
+    assert_ne!(&earlier["drain"]["deadline"], deadline, "earlier");
 
     let forceful =
         DrainRequest { id: "d".to_owned(), mode: Mode::Forceful.into(), ..DrainRequest::default() };
@@ -314,14 +298,10 @@ async fn change(wrapper: &Wrapper, count: usize) -> Value {
 
 #[tokio::test]
 async fn each_accepted_change_logs_sender_once() {
-    let flags = [
-        "--grpc-listen=tcp://127.0.0.1:0",
-        "--http-listen=tcp://127.0.0.1:0",
-        "--http-allow-control",
-        "--start-grace=1h",
-    ];
+    let flags = ["--grpc-listen=tcp://127.0.0.1:0", "--start-grace=1h"];
     let mut wrapper = Start::new().flags(&flags).child(&["--ignore-quit"]);
-    let url = crate::web::ready_at(&wrapper).await;
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
     let uid = rustix::process::geteuid().as_raw();
 
     json(&operator(
@@ -342,11 +322,16 @@ async fn each_accepted_change_logs_sender_once() {
     assert_eq!(line["deadline_seconds"], 7200);
     assert!(line["pid"].is_u64(), "{line}");
 
-    assert_eq!(ask(&url, "/drain", &[JSON], Some("{\"id\":\"two\"}")).await.0, 200);
+    // Upstream's API, through TCP.
+    let log = wrapper.read("log");
+    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    let mut upstream = crate::support::tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    upstream.graceful().await;
     let line = change(&wrapper, 2).await;
     assert_eq!(
         (&line["transport"], &line["outcome"], &line["joined_id"]),
-        (&"http".into(), &"joined".into(), &"one".into())
+        (&"tcp".into(), &"joined".into(), &"one".into())
     );
     assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:") && line["uid"].is_null(), "{line}");
 
@@ -354,11 +339,6 @@ async fn each_accepted_change_logs_sender_once() {
     let line = change(&wrapper, 3).await;
     assert_eq!((&line["action"], &line["id"], &line["uid"]), (&"cancel".into(), &"one".into(), &uid.into()));
 
-    // Upstream's API, through TCP, twice.
-    let log = wrapper.read("log");
-    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0") && !line.contains("HTTP")).unwrap();
-    let line: Value = serde_json::from_str(line).unwrap();
-    let mut upstream = crate::support::tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
     upstream.graceful().await;
     upstream.forceful().await;
     for (count, outcome, mode) in [(4, "started", "graceful"), (5, "joined", "forceful")] {

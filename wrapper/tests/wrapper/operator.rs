@@ -218,7 +218,7 @@ async fn wait_above_maximum_level_fails() {
     assert!(stderr(&refused).contains("listen_address"), "{}", stderr(&refused));
     let status = json(&operator(&wrapper, &["status", "--json"]));
     assert_eq!(status["health"]["level_max"], "process", "{status}");
-    let (_, status) = ask(&url, "/status", &[], None).await;
+    let (_, status) = ask(&url, "/status").await;
     let status: Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["health"]["level_max"], "process", "{status}");
 }

@@ -359,7 +359,7 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
         .await;
     };
     eventually("it watches", async || {
-        let (_, page) = web::ask(&url, "/metrics", &[], None).await;
+        let (_, page) = web::ask(&url, "/metrics").await;
         if page.contains("grpc_method=\"Watch\",grpc_code=\"OK\"} 1") { Ok(()) } else { Err(page) }
     })
     .await;

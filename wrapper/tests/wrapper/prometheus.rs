@@ -76,7 +76,7 @@ impl Prometheus {
         let query = series.replace('"', "%22").replace('{', "%7B").replace('}', "%7D");
         let path = format!("/api/v1/query?query={query}");
         eventually(series, async || {
-            let (_, body) = ask(&self.url, &path, &[], None).await;
+            let (_, body) = ask(&self.url, &path).await;
             let answer: serde_json::Value = serde_json::from_str(&body).map_err(|_| body.clone())?;
             match answer["data"]["result"][0]["value"][1].as_str() {
                 Some(found) if found == value => Ok(()),
@@ -89,7 +89,7 @@ impl Prometheus {
     /// Waits until this alert fires, and returns its summary.
     async fn fires(&self, alert: &str) -> String {
         eventually(alert, async || {
-            let (_, body) = ask(&self.url, "/api/v1/alerts", &[], None).await;
+            let (_, body) = ask(&self.url, "/api/v1/alerts").await;
             // A long body comes in chunks, whose sizes are on lines of their own; the JSON has no line breaks.
             let json: String =
                 body.split("\r\n").filter(|line| u32::from_str_radix(line, 16).is_err()).collect();
@@ -113,7 +113,7 @@ impl Drop for Prometheus {
 
 /// Fails the test with the output of `promtool check metrics`.
 async fn checked_by_promtool(url: &str) {
-    let (_, page) = ask(url, "/metrics", &[], None).await;
+    let (_, page) = ask(url, "/metrics").await;
     check_by_promtool(&page);
 }
 
@@ -187,7 +187,7 @@ async fn drain_metrics_continue_after_wrapper_kill() {
     second.client().await.forceful().await;
     prometheus.sees("grit_wrapper_runner_up", "0").await;
     // The exit code of an adopted runner can be unknown.
-    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    let (_, page) = ask(&url, "/metrics").await;
     let counted = |reason: &str| page.contains(&format!("runner_exits_total{{reason=\"{reason}\"}} 1\n"));
     assert!(counted("unknown") != counted("success"), "{page}");
     prometheus.sees("grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"}", "1").await;
@@ -196,7 +196,7 @@ async fn drain_metrics_continue_after_wrapper_kill() {
 
 /// The current values of these metrics.
 async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; COUNT] {
-    let (_, page) = ask(url, "/metrics", &[], None).await;
+    let (_, page) = ask(url, "/metrics").await;
     names.map(|name| {
         let line = page.lines().find_map(|line| line.strip_prefix(&format!("grit_wrapper_{name} ")));
         line.unwrap_or_else(|| panic!("no {name}: {page}")).parse().unwrap()
@@ -208,7 +208,7 @@ async fn samples<const COUNT: usize>(url: &str, names: [&str; COUNT]) -> [f64; C
 async fn metrics_are_valid_during_backoff() {
     let (_wrapper, url) = ready_with(&["--restart=always"], &["--exit-after", "1", "--code", "3"]).await;
     let page = eventually("a page during a backoff", async || {
-        let (_, page) = ask(&url, "/metrics", &[], None).await;
+        let (_, page) = ask(&url, "/metrics").await;
         let is_waiting = page.contains("grit_wrapper_runner_state{state=\"backoff\"} 1\n");
         if is_waiting { Ok(page) } else { Err(page) }
     })

@@ -78,7 +78,7 @@ async fn users_cannot_block_root() {
         assert_eq!(client.status().await.0, Status::Running);
         roots.push(client);
     }
-    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    let (_, page) = ask(&url, "/metrics").await;
     let refused =
         page.lines().find_map(|line| line.strip_prefix("grit_wrapper_grpc_connections_rejected_total "));
     assert!(refused.is_some_and(|count| count != "0"), "{page}");

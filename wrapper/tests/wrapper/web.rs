@@ -1,4 +1,4 @@
-//! HTTP: metrics and REST, with a plain HTTP client.
+//! HTTP: metrics and status, with a plain HTTP client.
 
 use grit_proto::runner_wrapper::{ShutdownCallback, Status};
 use tokio::{
@@ -30,24 +30,16 @@ pub(crate) async fn ready_at(wrapper: &Wrapper) -> String {
     format!("http://{}", line["bound"].as_str().unwrap())
 }
 
-/// Sends a POST request if there is a body, otherwise GET. Returns status and body.
-pub(crate) async fn ask(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (u16, String) {
-    let (head, body) = ask_for_head(url, path, headers, body).await;
+/// Sends a GET request. Returns status and body.
+pub(crate) async fn ask(url: &str, path: &str) -> (u16, String) {
+    let (head, body) = send(url, "GET", path).await;
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
 }
 
-async fn ask_for_head(url: &str, path: &str, headers: &[&str], body: Option<&str>) -> (String, String) {
-    send(url, if body.is_some() { "POST" } else { "GET" }, path, headers, body.unwrap_or_default()).await
-}
-
 /// Returns the head and the body of the response.
-async fn send(url: &str, method: &str, path: &str, headers: &[&str], body: &str) -> (String, String) {
+async fn send(url: &str, method: &str, path: &str) -> (String, String) {
     let host = url.strip_prefix("http://").unwrap();
-    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-    for header in headers {
-        request += &format!("{header}\r\n");
-    }
-    request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let mut stream = TcpStream::connect(host).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -56,17 +48,15 @@ async fn send(url: &str, method: &str, path: &str, headers: &[&str], body: &str)
     (head.to_owned(), body.to_owned())
 }
 
-const JSON: &str = "Content-Type: application/json";
-
 #[tokio::test]
 async fn metrics_are_served_after_runner_exit() {
     let (wrapper, url) = ready(&[]).await;
-    let (status, page) = ask(&url, "/metrics", &[], None).await;
+    let (status, page) = ask(&url, "/metrics").await;
     assert!(status == 200 && page.contains("grit_wrapper_runner_up 1\n"), "{page}");
     let mut client = wrapper.client().await;
     client.graceful().await;
     client.becomes(Status::Stopped).await;
-    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    let (_, page) = ask(&url, "/metrics").await;
     assert!(page.contains("grit_wrapper_runner_up 0\n") && page.contains("state=\"stopped\"} 1\n"), "{page}");
     assert!(page.contains("grit_wrapper_runner_last_exit_code 0\n"), "{page}");
     has(
@@ -83,7 +73,7 @@ async fn metrics_are_served_after_runner_exit() {
 #[tokio::test]
 async fn head_of_metrics_has_no_body() {
     let (_wrapper, url) = ready(&[]).await;
-    let (head, body) = send(&url, "HEAD", "/metrics", &[], "").await;
+    let (head, body) = send(&url, "HEAD", "/metrics").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(body, "");
 }
@@ -110,7 +100,7 @@ async fn metrics_have_refusals_and_callbacks() {
     let callback = ShutdownCallback { url: format!("http://{free}/"), ..ShutdownCallback::default() };
     wrapper.client().await.graceful_with(Some(callback)).await.unwrap();
     wrapper.logged("shutdown callback failed").await;
-    let (_, page) = ask(&url, "/metrics", &[], None).await;
+    let (_, page) = ask(&url, "/metrics").await;
     has(
         &page,
         &[
@@ -123,20 +113,19 @@ async fn metrics_have_refusals_and_callbacks() {
 }
 
 #[tokio::test]
-async fn rest_is_read_only_by_default() {
+async fn http_is_read_only() {
     let (wrapper, url) = ready(&[]).await;
-    let (status, body) = ask(&url, "/status", &[], None).await;
+    let (status, body) = ask(&url, "/status").await;
     assert!(status == 200 && body.contains("\"state\":\"running\""), "{body}");
-    assert_eq!(ask(&url, "/jobs", &[], None).await.0, 503);
-    for (path, body, allowed) in [("/drain", None, "POST"), ("/metrics", Some("x"), "GET,HEAD")] {
-        let (head, body) = ask_for_head(&url, path, &[], body).await;
+    for path in ["/metrics", "/status"] {
+        let (head, body) = send(&url, "POST", path).await;
         assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
-        assert!(head.to_lowercase().contains(&format!("\r\nallow: {allowed}").to_lowercase()), "{head}");
+        assert!(head.contains("\r\nallow: GET,HEAD"), "{head}");
         assert_eq!(body, "{\"error\":\"method not allowed\"}\n");
     }
-    assert_eq!(ask(&url, "/nothing", &[], None).await.0, 404);
-    let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"x\"}")).await;
-    assert!(status == 403 && body.contains("--http-allow-control"), "{body}");
+    for path in ["/drain", "/cancel", "/start", "/nothing"] {
+        assert!(send(&url, "POST", path).await.0.starts_with("HTTP/1.1 404 "), "{path}");
+    }
     assert_eq!(wrapper.record(), "ready");
 }
 
@@ -156,56 +145,15 @@ async fn remote_http_clients_get_only_metrics() {
             "this machine has no address but loopback",
         );
     };
-    let flags = ["--http-listen=tcp://0.0.0.0:0", "--http-allow-control", "--insecure-http-beyond-loopback"];
+    let flags = ["--http-listen=tcp://0.0.0.0:0", "--insecure-http-beyond-loopback"];
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(&flags).child(&[]);
     let near = ready_at(&wrapper).await.replace("0.0.0.0", "127.0.0.1");
     let far = near.replace("127.0.0.1", &ip.to_string());
-    assert_eq!(ask(&far, "/metrics", &[], None).await.0, 200);
-    assert_eq!(ask(&near, "/status", &[], None).await.0, 200);
-    let (status, body) = ask(&far, "/status", &[], None).await;
+    assert_eq!(ask(&far, "/metrics").await.0, 200);
+    assert_eq!(ask(&near, "/status").await.0, 200);
+    let (status, body) = ask(&far, "/status").await;
     assert_eq!(status, 403, "{body}");
-    assert_eq!(ask(&far, "/drain", &[JSON], Some(r#"{"id":"far"}"#)).await.0, 403);
     wrapper.recorded("ready").await;
-}
-
-#[tokio::test]
-async fn rest_control_rejects_browser_requests() {
-    let (wrapper, url) = ready(&["--http-allow-control"]).await;
-    let data = Some("{\"id\":\"rest\",\"reason\":\"why not\",\"deadline\":\"2h\"}");
-    assert_eq!(ask(&url, "/drain", &[JSON, "Origin: http://evil.example"], data).await.0, 403);
-    assert_eq!(ask(&url, "/drain", &[], data).await.0, 415, "a form that any page can send");
-    for bad in [
-        "{}",
-        "{\"id\":\"x\",\"deadline\":\"soon\"}",
-        "{\"id\":\"x\",\"deadline\":\"0s\"}",
-        "{\"id\":\"x\",\"forse\":true}",
-        "[]",
-    ] {
-        assert_eq!(ask(&url, "/drain", &[JSON], Some(bad)).await.0, 400, "{bad}");
-    }
-    for path in ["/cancel", "/start"] {
-        assert_eq!(ask(&url, path, &[JSON], Some("{}")).await.0, 404, "{path}");
-    }
-    assert_eq!(wrapper.record(), "ready");
-
-    let (status, body) = ask(&url, "/drain", &[JSON], data).await;
-    assert!(status == 200 && body.contains("\"id\":\"rest\""), "{body}");
-    wrapper.client().await.becomes(Status::Stopped).await;
-    wrapper.recorded("ready QUIT").await;
-}
-
-/// HTTP clients cannot be identified, so users with control cannot be distinguished from users with read-only access.
-#[tokio::test]
-async fn rest_is_read_only_with_allow_list() {
-    for list in ["--allow-control=4343", "--allow-read=4343"] {
-        let (wrapper, url) = ready(&["--http-allow-control", list]).await;
-        for path in ["/status", "/metrics"] {
-            assert_eq!(ask(&url, path, &[], None).await.0, 200);
-        }
-        let (status, body) = ask(&url, "/drain", &[JSON], Some("{\"id\":\"x\"}")).await;
-        assert!(status == 403 && body.contains("read-only access"), "{list}: {status} {body}");
-        assert_eq!(wrapper.record(), "ready");
-    }
 }
 
 /// Every process of the machine can connect to a TCP port. It must not exhaust the file descriptors that the wrapper needs.
@@ -215,7 +163,7 @@ async fn http_connections_above_limit_wait() {
     let host = url.strip_prefix("http://").unwrap().to_owned();
     // Fewer than the listen backlog of the socket, so that each connects immediately.
     let mut hogs: Vec<_> = (0..90).map(|_| std::net::TcpStream::connect(&host).unwrap()).collect();
-    let waiting = tokio::spawn(async move { ask(&url, "/metrics", &[], None).await.0 });
+    let waiting = tokio::spawn(async move { ask(&url, "/metrics").await.0 });
     while !waiting.is_finished() {
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", wrapper.pid())).unwrap().count();
         assert!(descriptors < 70, "{descriptors} descriptors are open");
@@ -232,21 +180,9 @@ async fn slow_http_clients_do_not_block_metrics() {
     let (_wrapper, url) = ready(&[]).await;
     let slow = slow_clients(&url, 200, "GET /metrics HTTP/1.1\r\nHo").await;
     let begin = std::time::Instant::now();
-    assert_eq!(ask(&url, "/metrics", &[], None).await.0, 200);
+    assert_eq!(ask(&url, "/metrics").await.0, 200);
     // 500 ms for each 32 of them.
     assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
-    drop(slow);
-}
-
-#[tokio::test]
-async fn http_clients_that_send_no_body_do_not_block_metrics() {
-    let (_wrapper, url) = ready(&["--http-allow-control"]).await;
-    let head = format!("POST /drain HTTP/1.1\r\nHost: x\r\n{JSON}\r\nContent-Length: 9\r\n\r\n");
-    let slow = slow_clients(&url, 64, &head).await;
-    let begin = std::time::Instant::now();
-    assert_eq!(ask(&url, "/metrics", &[], None).await.0, 200);
-    // 500 ms for each 32 of them. A request may take 30 s otherwise.
-    assert!(begin.elapsed() < std::time::Duration::from_secs(25), "{:?}", begin.elapsed());
     drop(slow);
 }
 

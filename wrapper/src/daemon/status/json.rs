@@ -1,4 +1,4 @@
-//! Writes the messages of the API as JSON: the output of REST and of the commands.
+//! Writes the messages of the API as JSON: the output of the commands and of `GET /status`.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Makes log lines safe to show: in a Terraform error, in `status`, and over REST.
+//! Makes log lines safe to show: in a Terraform error and in `status`.
 //!
 //! A user with read-only access must not see the runner's tokens, nor the projects of its jobs, which URLs contain. Everything that looks
 //! like a token or a URL is hidden, even if this hides too much.

@@ -20,7 +20,6 @@ pub(crate) enum Requester {
         pid: Option<i32>,
     },
     Tcp(SocketAddr),
-    Http(SocketAddr),
     /// A signal to the wrapper. Its sender is unknown.
     Signal(&'static str),
 }
@@ -36,7 +35,7 @@ impl Requester {
     pub(crate) fn ids(self) -> (Option<u32>, Option<u32>, Option<i32>) {
         match self {
             Self::Unix { uid, gid, pid } => (Some(uid), Some(gid), pid),
-            Self::Tcp(_) | Self::Http(_) | Self::Signal(_) => (None, None, None),
+            Self::Tcp(_) | Self::Signal(_) => (None, None, None),
         }
     }
 
@@ -44,14 +43,13 @@ impl Requester {
         match self {
             Self::Unix { .. } => "unix",
             Self::Tcp(_) => "tcp",
-            Self::Http(_) => "http",
             Self::Signal(_) => "signal",
         }
     }
 
     pub(crate) fn peer(self) -> Option<String> {
         match self {
-            Self::Tcp(address) | Self::Http(address) => Some(address.to_string()),
+            Self::Tcp(address) => Some(address.to_string()),
             Self::Signal(name) => Some(name.to_owned()),
             Self::Unix { .. } => None,
         }
@@ -67,7 +65,6 @@ impl fmt::Display for Requester {
                 None => write!(f, "uid {uid}, unix socket"),
             },
             Self::Tcp(address) => write!(f, "{address}, TCP"),
-            Self::Http(address) => write!(f, "{address}, HTTP"),
             Self::Signal(name) => f.write_str(name),
         }
     }
@@ -110,7 +107,7 @@ impl Access {
     pub(super) fn of(&self, requester: Requester) -> Rights {
         match requester {
             Requester::Unix { uid, gid, .. } => self.of_user(uid, gid),
-            Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => self.of_unknown_user(),
+            Requester::Tcp(_) | Requester::Signal(_) => self.of_unknown_user(),
         }
     }
 
@@ -126,7 +123,7 @@ impl Access {
         }
     }
 
-    /// The rights of a client over TCP or HTTP, whose user is unknown.
+    /// The rights of a client over TCP, whose user is unknown.
     pub(super) fn of_unknown_user(&self) -> Rights {
         if self.is_listed() { Rights::Read } else { Rights::Control }
     }
@@ -170,7 +167,6 @@ mod tests {
         for (requester, shown) in [
             (Requester::Unix { uid: 0, gid: 0, pid: Some(1) }, "uid 0 (root), unix socket"),
             (Requester::Unix { uid: 4_200_000_000, gid: 1, pid: None }, "uid 4200000000, unix socket"),
-            (Requester::Http(address), "127.0.0.1:4711, HTTP"),
             (Requester::Tcp(address), "127.0.0.1:4711, TCP"),
             (Requester::Signal("SIGTERM"), "SIGTERM"),
         ] {

@@ -2,18 +2,21 @@
 
 use tonic::Status;
 
-use crate::daemon::control::{ControlError, Kind};
+use crate::{daemon::control::ControlError, supervise::HandleError};
 
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
         let text = error.to_string();
-        match error.kind() {
-            Kind::Invalid => Self::invalid_argument(text),
-            Kind::Denied => Self::permission_denied(text),
-            Kind::Precondition => Self::failed_precondition(text),
-            Kind::Exhausted => Self::resource_exhausted(text),
-            Kind::Unavailable => Self::unavailable(text),
-            Kind::Internal => Self::internal(text),
+        match error {
+            ControlError::Invalid { .. } | ControlError::Callback(_) => Self::invalid_argument(text),
+            ControlError::CallbackRefused(_) => Self::permission_denied(text),
+            // Also too many callbacks: the same request can never succeed.
+            ControlError::SelfDrain(_)
+            | ControlError::Launcher(_)
+            | ControlError::Supervisor(HandleError::Refused(_)) => Self::failed_precondition(text),
+            ControlError::Supervisor(HandleError::Busy) => Self::resource_exhausted(text),
+            ControlError::NoJobs | ControlError::Supervisor(HandleError::Ended) => Self::unavailable(text),
+            ControlError::Failed => Self::internal(text),
         }
     }
 }

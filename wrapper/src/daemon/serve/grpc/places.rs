@@ -60,7 +60,7 @@ impl Places {
         let uid = match requester {
             Requester::Unix { uid, .. } => Some(uid),
             // These have no user.
-            Requester::Tcp(_) | Requester::Http(_) | Requester::Signal(_) => None,
+            Requester::Tcp(_) | Requester::Signal(_) => None,
         };
         let is_privileged = uid.is_some_and(access::is_privileged);
         let of_user = uid.filter(|_| !is_privileged).map(|uid| self.users.take(uid));

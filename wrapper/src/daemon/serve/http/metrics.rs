@@ -2,15 +2,14 @@
 //!
 //! Unknown values have no sample. A state is a family with one series per state, of which one is 1.
 
-use std::{sync::Arc, time::Duration};
-
-use axum::{extract, http::header::CONTENT_TYPE, response::IntoResponse};
+use std::time::Duration;
 
 use grit_proto::wrapper_v1 as v1;
 
-use super::{HttpServer, exposition::MetricsText};
+use super::exposition::MetricsText;
 use crate::{
     daemon::{
+        control::Control,
         counters::{CODES, CallbackResult, Counters, METHODS},
         host::logging,
         status, version,
@@ -44,12 +43,11 @@ const CODE_NAMES: [&str; CODES] = [
     "Unauthenticated",
 ];
 
-pub(super) async fn get(extract::State(server): extract::State<Arc<HttpServer>>) -> impl IntoResponse {
-    let page = page(&server.control.supervision(), &server.control.health(), &server.counters);
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+pub(super) fn page(control: &Control, counters: &Counters) -> String {
+    text(&control.supervision(), &control.health(), counters)
 }
 
-fn page(supervision: &Supervision, health: &Health, counters: &Counters) -> String {
+fn text(supervision: &Supervision, health: &Health, counters: &Counters) -> String {
     let (known, shown) = (health.evidence_in(&supervision.state), status::health(supervision, health));
     let mut page = MetricsText::default();
     about(&mut page, counters);

@@ -1,41 +1,59 @@
-//! HTTP server: `/metrics` for Prometheus, and a small REST API. Off unless an address is set.
+//! HTTP server for monitoring: `GET /metrics` for Prometheus, and `GET /status`, the JSON output of `grit-wrapper status`. Off unless an
+//! address is set.
 //!
-//! | request | response |
-//! | --- | --- |
-//! | `GET /metrics` | the metrics, also while no runner is running |
-//! | `GET /status`, `GET /jobs` | the JSON output of the commands |
-//! | `POST /drain` | as the command; only with `--http-allow-control` |
-//!
-//! There is no authentication, so it is read-only by default, and clients on other hosts can read the metrics only. A web page in a
-//! browser on this host cannot send the POST request: it is rejected with an `Origin` header, and without the content type
-//! `application/json`.
+//! There is no authentication and no request that changes something. Clients on other hosts can read the metrics only.
 
-mod context;
 mod exposition;
 mod metrics;
-mod rest;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
-
-use axum::{
-    Router,
-    http::StatusCode,
-    middleware::{Next, from_fn},
-    routing::{get, post},
+use std::{
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    net::TcpListener,
     sync::Semaphore,
     time::{sleep, timeout},
 };
-use tower::ServiceExt;
 use tracing::{debug, warn};
 
-use self::context::{ClientAddress, RECEIVE_LIMIT, error};
-pub use self::context::{HttpServer, Settings};
-use super::limits::LogRateLimiter;
-use crate::supervise::log_key as key;
+use super::{limits::LogRateLimiter, listen::Address};
+use crate::{
+    daemon::{control::Control, counters::Counters, status},
+    supervise::log_key as key,
+};
+
+/// The settings of the HTTP server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub address: Address,
+    /// Whether other hosts may read the metrics. If not, the address must be on loopback.
+    pub remote: bool,
+    /// The flag that sets `remote`.
+    pub remote_allowed_by: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub struct HttpServer {
+    pub control: Control,
+    pub counters: Arc<Counters>,
+}
+
+/// Timeout for the head of a request. It fits one packet, so that idle connections cannot block others for long: two hundred slow clients
+/// delay a request by 3.5 s.
+const RECEIVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Timeout for a request and its response. Each request uses a separate connection.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
@@ -46,12 +64,14 @@ const MAX_CONNECTIONS: usize = 32;
 /// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
 impl HttpServer {
     /// Serves requests; never returns.
-    pub async fn serve(self, listener: tokio::net::TcpListener) {
+    pub async fn serve(self, listener: TcpListener) {
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut failures = LogRateLimiter::per_minute(1);
-        let router = Arc::new(self).router();
         // The semaphore is never closed.
         while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
@@ -64,11 +84,11 @@ impl HttpServer {
                     continue;
                 }
             };
-            let router = router.clone();
+            let server = self.clone();
             tokio::spawn(async move {
-                let service = service_fn(|mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(ClientAddress(peer));
-                    router.clone().oneshot(request)
+                let service = service_fn(|request: Request<Incoming>| {
+                    let response = server.respond(peer, request.method(), request.uri().path());
+                    async { Ok::<_, Infallible>(response) }
                 });
                 let connection = http1::Builder::new()
                     .keep_alive(false)
@@ -85,34 +105,39 @@ impl HttpServer {
         }
     }
 
-    fn router(self: Arc<Self>) -> Router {
-        let only_metrics = async |request: axum::extract::Request, next: Next| {
-            let peer = request.extensions().get::<ClientAddress>();
-            if peer.is_some_and(|ClientAddress(peer)| is_allowed(peer.ip(), request.uri().path())) {
-                return next.run(request).await;
-            }
-            error(
-                StatusCode::FORBIDDEN,
-                "other hosts can read /metrics only; connect on this host, or by SSH",
-            )
+    fn respond(&self, client: SocketAddr, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if !is_allowed(client.ip(), path) {
+            let why = "other hosts can read /metrics only; connect on this host, or by SSH";
+            return error(StatusCode::FORBIDDEN, why);
+        }
+        let (kind, content): (_, &dyn Fn() -> String) = match path {
+            "/metrics" => (PROMETHEUS, &|| metrics::page(&self.control, &self.counters)),
+            "/status" => (JSON, &|| status::json(&self.control.status())),
+            _ => return error(StatusCode::NOT_FOUND, "path not found; available: /metrics and /status"),
         };
-        Router::new()
-            .route("/metrics", get(metrics::get))
-            .route("/status", get(rest::status))
-            .route("/jobs", get(rest::jobs))
-            .route("/drain", post(rest::drain))
-            .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
-            .fallback(async || {
-                error(StatusCode::NOT_FOUND, "path not found; available: /metrics, /status, /jobs and /drain")
-            })
-            .layer(from_fn(only_metrics))
-            .with_state(self)
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
+            return response;
+        }
+        response(StatusCode::OK, kind, content())
     }
 }
 
 /// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
 fn is_allowed(client: IpAddr, path: &str) -> bool {
     client.to_canonical().is_loopback() || path == "/metrics"
+}
+
+fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    response(status, JSON, format!("{}\n", serde_json::json!({ "error": why })))
+}
+
+fn response(status: StatusCode, kind: HeaderValue, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 #[cfg(test)]
@@ -124,7 +149,7 @@ mod tests {
         for client in
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {
-            for path in ["/status", "/jobs", "/drain", "/", "/metrics/", "//metrics"] {
+            for path in ["/status", "/", "/metrics/", "//metrics"] {
                 assert!(!is_allowed(client, path), "{client} {path}");
             }
             assert!(is_allowed(client, "/metrics"));

@@ -15,7 +15,7 @@ pub(super) fn render(state: State, health: &Health) -> String {
     let evidence = Evidence { child: state.child(), ..health.evidence.clone() };
     let health = Health { evidence, ..health.clone() };
     let supervision = Supervision { state, ..Supervision::default() };
-    page(&supervision, &health, &Counters::default())
+    text(&supervision, &health, &Counters::default())
 }
 
 fn child() -> ChildInfo {
@@ -108,7 +108,7 @@ fn counters_are_exported() {
     counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
     counters.denied.add();
     counters.attempts[CallbackResult::Failure as usize].add();
-    let page = page(&Supervision::default(), &Health::default(), &counters);
+    let page = text(&Supervision::default(), &Health::default(), &counters);
     for line in [
         "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
         "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"} 1",
