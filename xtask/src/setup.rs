@@ -43,9 +43,9 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
         }
         other => other,
     };
-    // For systemd-analyze, systemd-socket-activate, and boots in namespaces; the package does not make it this machine's init.
-    if find("systemd-socket-activate").is_none() {
-        optional(install("systemd-socket-activate", "systemd"))?;
+    // For systemd-analyze, and boots in namespaces; the package does not make it this machine's init.
+    if find("systemd-analyze").is_none() {
+        optional(install("systemd-analyze", "systemd"))?;
     }
     if !has_grpc() {
         optional(install("gRPC for /usr/bin/python3", "python3-grpcio"))?;

@@ -75,7 +75,6 @@ mod simulation;
 mod start_drains;
 mod stubborn_jobs;
 mod systemd_log;
-mod systemd_socket;
 mod systemd_stop;
 mod systemd_upgrade;
 mod timeouts;

@@ -173,7 +173,7 @@ mod tests {
             (&["--process-termination-timeout", "10", "--", "x"], "--process-termination-timeout"),
             (&["--drain-timeout=-1s", "--", "x"], "--drain-timeout <DURATION>': must not be negative"),
             (&["--drain-timeout=0", "--", "x"], "omit the flag for no limit"),
-            (&["--grpc-listen", "fd", "--", "x"], "or fd://"),
+            (&["--grpc-listen", "fd://", "--", "x"], "or tcp://"),
             (&["--http-listen", "unix:///run/x", "--", "x"], "--http-listen"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),

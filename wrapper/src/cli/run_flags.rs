@@ -11,7 +11,7 @@ use crate::{
         serve::{
             access::{Access, UserOrGroup},
             http,
-            listen::{self, Address, Rules, SocketAccess, Source as ListenOn},
+            listen::{self, Address, Rules, SocketAccess},
         },
         settings::Settings,
     },
@@ -22,10 +22,9 @@ use crate::{
 
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// Address of the gRPC API: unix:///absolute/path, tcp://host:port, or fd:// for sockets passed by systemd (fd://NAME for sockets with
-    /// that name). Can be repeated.
+    /// Address of the gRPC API: unix:///absolute/path or tcp://host:port. Can be repeated.
     #[arg(long, env = "GRIT_WRAPPER_GRPC_LISTEN", value_name = "URL", value_delimiter = ',', default_value = listen::DEFAULT_ADDRESS)]
-    pub grpc_listen: Vec<ListenOn>,
+    pub grpc_listen: Vec<Address>,
 
     /// Mode of the unix socket, in octal. Clients need write permission to connect.
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]

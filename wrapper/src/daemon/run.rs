@@ -44,7 +44,7 @@ use crate::{
         serve::{
             grpc::{self, Authorizer, Services, Upstream, WrapperV1},
             http::HttpServer,
-            listen::{InheritedSockets, KeptSockets, Listener, Unbound},
+            listen::{EarlierSockets, KeptSockets, Listener, Unbound},
         },
     },
     runner::{Health, Level, Prober},
@@ -54,24 +54,24 @@ use crate::{
 /// After an error no runner was started, except after [`RunError::Task`]. While a runner is adopted, the wrapper also runs without an
 /// executable command: the runner must not be without supervision.
 pub fn run(settings: &Settings) -> Result<ExitCode, RunError> {
-    // The sockets of systemd have fixed descriptors, so that this comes before any other file is opened.
-    let passed = InheritedSockets::from_env()?;
+    // They have fixed descriptors, so that this comes before any other file is opened.
+    let earlier = EarlierSockets::from_env().map_err(RunError::Prepare)?;
     // One thread is enough for a few messages a minute, and costs the least memory.
     let runtime = runtime::Builder::new_current_thread().enable_all().on_thread_start(signals::block).build();
     let runtime = runtime.map_err(RunError::Prepare)?;
-    let result = runtime.block_on(supervise(settings, passed));
+    let result = runtime.block_on(supervise(settings, earlier));
     // Calls that hang in a file system or in the name service are not waited for.
     runtime.shutdown_background();
     result.map(ExitCode::from)
 }
 
-async fn supervise(settings: &Settings, passed: InheritedSockets) -> Result<u8, RunError> {
+async fn supervise(settings: &Settings, earlier: EarlierSockets) -> Result<u8, RunError> {
     let command = CommandLine::new(settings.command.clone(), env::var_os("PATH"))?;
     let process = OwnProcess::prepare()?;
     let (publish_health, health) = watch::channel(Health::default());
     let kept = Arc::new(KeptSockets::default());
     let unbound = Unbound::new(publish_health.clone());
-    let opened = addresses::open(settings, passed, &kept, &unbound).await?;
+    let opened = addresses::open(settings, earlier, &kept, &unbound).await?;
     let upgrade = Upgrade::new(Arc::downgrade(&kept)).map_err(RunError::Prepare)?;
 
     let counters = Arc::new(Counters::default());

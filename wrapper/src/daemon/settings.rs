@@ -13,7 +13,7 @@ use crate::{
 pub struct Settings {
     /// The program of the runner and its arguments.
     pub command: Vec<OsString>,
-    pub grpc_listen: Vec<listen::Source>,
+    pub grpc_listen: Vec<listen::Address>,
     pub grpc_rules: listen::Rules,
     pub http: Option<http::Settings>,
     pub access: Access,

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf};
 
 use tracing::warn;
 
-use crate::daemon::serve::listen::{Address, Listener, Source};
+use crate::daemon::serve::listen::Address;
 use crate::supervise::record::folder::beside;
 
 /// The directory of systemd's `RuntimeDirectory=`; several are separated by colons.
@@ -13,14 +13,14 @@ const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 /// The name of the file of a wrapper without a unix socket.
 const NAME: &str = "wrapper.state";
 
-/// The state file of a wrapper without `--state-file`. `listen`: its addresses, and `passed` the sockets of systemd.
+/// The state file of a wrapper without `--state-file`. `listen`: its addresses.
 /// Without such a file, the log has a warning.
-pub(super) fn default_state_file(listen: &[Source], passed: &[Listener]) -> Option<PathBuf> {
-    let unix = listen.iter().find_map(|source| match source {
-        Source::Address(Address::Unix(path)) => Some(path.as_path()),
-        Source::Address(Address::Tcp(_)) | Source::InheritedSockets(_) => None,
+pub(super) fn default_state_file(listen: &[Address]) -> Option<PathBuf> {
+    let unix = listen.iter().find_map(|address| match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) => None,
     });
-    if let Some(socket) = unix.or_else(|| passed.iter().find_map(Listener::path)) {
+    if let Some(socket) = unix {
         return Some(beside(socket, ".state"));
     }
     let folder = env::var_os(RUNTIME_DIRECTORY).and_then(|value| env::split_paths(&value).next());

@@ -183,53 +183,6 @@ async fn environment_variables_set_flags() {
     wrapper.client().await.becomes(Status::Running).await;
     assert!(wrapper.read("log").contains(r#""level":"DEBUG""#));
 }
-
-const ACTIVATE: &str = "systemd-socket-activate";
-
-/// Started by the first client, with sockets that `systemd-socket-activate` created.
-pub(crate) fn activated(flags: &[&str], listen: &[&str]) -> Wrapper {
-    let found = std::process::Command::new(ACTIVATE).arg("--version").output();
-    assert!(found.is_ok(), "{ACTIVATE} is not on PATH: install Debian's package `systemd`");
-    let folder = tempfile::tempdir().unwrap();
-    let socket = format!("--listen={}", folder.path().join("w.sock").display());
-    let mut words = vec![ACTIVATE, &socket];
-    words.extend(listen);
-    Start::again(folder).without_socket().through(&words).flags(flags).child(&[])
-}
-
-#[tokio::test]
-async fn systemd_sockets_are_served() {
-    let tcp = format!("--listen=127.0.0.1:{}", free_port());
-    let mut wrapper = activated(&["--grpc-listen=fd://", "--start-grace=0s"], &[&tcp, "--fdname=unix:tcp"]);
-    let mut client = wrapper.client().await;
-    client.becomes(Status::Running).await;
-    wrapper.child_ready().await;
-    wrapper.logged("127.0.0.1:").await;
-    let log = wrapper.read("log");
-    let line = log.lines().rfind(|line| line.contains("\"bound\":\"127.0.0.1:")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!(line["address"], "fd://");
-    let mut tcp = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
-    assert_eq!(tcp.status().await.0, Status::Running);
-
-    // The runner inherits none of them, and no variable names them.
-    let runner = wrapper.child_pid();
-    for descriptor in fs::read_dir(format!("/proc/{runner}/fd")).unwrap() {
-        let path = descriptor.unwrap().path();
-        let target = fs::read_link(&path).unwrap_or_default();
-        let is_ours = socket_inodes(wrapper.pid()).contains(&target.to_string_lossy().into_owned());
-        assert!(!is_ours, "the runner holds {}", target.display());
-    }
-    let environment = fs::read(format!("/proc/{runner}/environ")).unwrap();
-    assert!(!String::from_utf8_lossy(&environment).contains("LISTEN_"));
-
-    assert!(wrapper.path("w.sock.state").exists(), "no state file, so nothing to adopt the runner by");
-    wrapper.signal(Signal::TERM);
-    wrapper.ended().await;
-    assert!(wrapper.path("w.sock").exists(), "the manager's socket was removed");
-}
-
-/// systemd's tool does not accept port 0.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -242,50 +195,4 @@ pub(crate) fn socket_inodes(process: u32) -> Vec<String> {
         .map(|target| target.to_string_lossy().into_owned())
         .filter(|target| target.starts_with("socket:"))
         .collect()
-}
-
-#[tokio::test]
-async fn only_named_systemd_sockets_are_served() {
-    let tcp = format!("--listen=127.0.0.1:{}", free_port());
-    let mut wrapper = activated(&["--grpc-listen=fd://grpc"], &[&tcp, "--fdname=grpc:other"]);
-    let mut client = wrapper.client().await;
-    client.becomes(Status::Running).await;
-    wrapper.logged("that no --grpc-listen fd:// flag uses").await;
-    let log = wrapper.read("log");
-    assert!(!log.contains("\"bound\":\"127.0.0.1"), "{log}");
-
-    client.graceful().await;
-    client.becomes(Status::Stopped).await;
-    wrapper.signal(Signal::TERM);
-    wrapper.ended().await;
-}
-
-#[tokio::test]
-async fn invalid_systemd_sockets_exit_125() {
-    // No sockets were passed, or they are for another process.
-    for env in ["", "1"] {
-        let mut alone = Start::new().without_socket().flags(&["--grpc-listen=fd://"]).env("LISTEN_FDS", env);
-        alone = alone.env("LISTEN_PID", "1");
-        let mut alone = alone.child(&[]);
-        assert_eq!(alone.ended().await.code(), Some(125));
-        assert!(alone.read("log").contains("systemd did not pass this socket"), "{}", alone.read("log"));
-    }
-    // A listener on all addresses. systemd's tool waits for a client, so the test connects.
-    let port = free_port();
-    let listen = format!("--listen=0.0.0.0:{port}");
-    let mut wide = activated(&["--grpc-listen=fd://"], &[&listen]);
-    let _first = eventually("a connection", async || std::net::TcpStream::connect(("127.0.0.1", port))).await;
-    assert_eq!(wide.ended().await.code(), Some(125));
-    assert!(wide.read("log").contains("--insecure-tcp-beyond-loopback"), "{}", wide.read("log"));
-    assert_eq!(wide.record(), "");
-
-    // A datagram socket.
-    let folder = tempfile::tempdir().unwrap();
-    let socket = format!("--listen={}", folder.path().join("w.sock").display());
-    let through = [ACTIVATE, "--datagram", &socket];
-    let mut wrong = Start::again(folder).without_socket().through(&through).child(&[]);
-    let client = std::os::unix::net::UnixDatagram::unbound().unwrap();
-    eventually("a message", async || client.send_to(b"x", wrong.path("w.sock"))).await;
-    assert_eq!(wrong.ended().await.code(), Some(125));
-    assert!(wrong.read("log").contains("not a listening unix or TCP stream socket"), "{}", wrong.read("log"));
 }

@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::{
     callback::Hook,
-    sockets::{activated, socket_inodes},
+    sockets::socket_inodes,
     support::{Start, Wrapper, eventually, is_alive, kill_group, tcp_client},
 };
 
@@ -401,18 +401,6 @@ async fn runner_is_adopted_after_upgrade_and_kill() {
     wrapper.logged("adopting the runner of the previous wrapper").await;
     assert_eq!(status(&wrapper).await.pid, Some(runner));
     kill_group(runner).await;
-}
-
-/// systemd has created the sockets, one of which is not used.
-#[tokio::test]
-async fn systemd_sockets_stay_open_during_upgrade() {
-    let tcp = format!("--listen=127.0.0.1:{}", crate::sockets::free_port());
-    let wrapper = activated(&["--grpc-listen=fd://grpc"], &[&tcp, "--fdname=grpc:other"]);
-    wrapper.client().await.becomes(Status::Running).await;
-    for _ in 0..3 {
-        upgrade(&wrapper).await;
-        wrapper.client().await.becomes(Status::Running).await;
-    }
 }
 
 /// As after a cleanup of `/run`.

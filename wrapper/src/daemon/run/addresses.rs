@@ -4,7 +4,6 @@
 //! until then the wrapper is not ready, because its clients may be connected to another process.
 
 use std::{
-    fmt::Display,
     path::PathBuf,
     sync::{Arc, Weak},
     time::Duration,
@@ -22,7 +21,7 @@ use crate::{
     daemon::{
         serve::{
             http,
-            listen::{self, Address, InheritedSockets, KeptSockets, Listener, Rules, Source, Unbound},
+            listen::{self, Address, EarlierSockets, KeptSockets, Listener, Rules, Unbound},
         },
         settings::Settings,
         state_path::default_state_file,
@@ -57,52 +56,30 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 pub(super) async fn open(
     settings: &Settings,
-    mut passed: InheritedSockets,
+    mut earlier: EarlierSockets,
     kept: &Arc<KeptSockets>,
     unbound: &Unbound,
 ) -> Result<Opened, RunError> {
-    let inherited = inherited(settings, &mut passed, kept)?;
     // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
-    let state = open_state(settings, &inherited).await?;
-    let mut grpc: Vec<_> = inherited.into_iter().map(|listener| future::ready(listener).boxed()).collect();
-    for source in &settings.grpc_listen {
-        if let Source::Address(address) = source {
-            grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut passed, kept), unbound).await?);
-        }
+    let state = open_state(settings).await?;
+    let mut grpc = Vec::new();
+    for address in &settings.grpc_listen {
+        grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut earlier, kept), unbound).await?);
     }
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
         Some(http) => {
-            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut passed, kept), unbound).await?)
+            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut earlier, kept), unbound).await?)
         }
         None => None,
     };
     // Sockets that are not used are closed, so that the runner does not inherit them.
-    drop(passed);
+    drop(earlier);
     Ok(Opened { state, grpc, http })
 }
 
-/// The sockets of systemd that --grpc-listen names.
-fn inherited(
-    settings: &Settings,
-    passed: &mut InheritedSockets,
-    kept: &KeptSockets,
-) -> Result<Vec<Listener>, RunError> {
-    let mut listeners = Vec::new();
-    for source in &settings.grpc_listen {
-        let Source::InheritedSockets(name) = source else { continue };
-        let taken = passed.take(name, &settings.grpc_rules);
-        for listener in taken.map_err(|source| RunError::Listen { flag: GRPC_LISTEN, source })? {
-            log_bound(GRPC_LISTEN, source, &listener);
-            kept.add(source, &listener);
-            listeners.push(listener);
-        }
-    }
-    Ok(listeners)
-}
-
-async fn open_state(settings: &Settings, inherited: &[Listener]) -> Result<Option<StateFile>, RunError> {
-    let path = settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen, inherited));
+async fn open_state(settings: &Settings) -> Result<Option<StateFile>, RunError> {
+    let path = settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen));
     let Some(path) = path else { return Ok(None) };
     let (record, saved) = Record::open(&path).await?;
     Ok(Some(StateFile { path, record, saved }))
@@ -114,10 +91,10 @@ async fn bind(
     flag: &'static str,
     address: &Address,
     rules: &Rules,
-    (passed, kept): (&mut InheritedSockets, &Arc<KeptSockets>),
+    (earlier, kept): (&mut EarlierSockets, &Arc<KeptSockets>),
     unbound: &Unbound,
 ) -> Result<Binding, RunError> {
-    match listen::open_address(address, rules, passed).await {
+    match listen::open_address(address, rules, earlier).await {
         Ok(mut listener) => {
             listener.report_to(unbound);
             log_bound(flag, address, &listener);
@@ -164,7 +141,7 @@ async fn bind_later(
     }
 }
 
-fn log_bound(flag: &str, address: &impl Display, listener: &Listener) {
+fn log_bound(flag: &str, address: &Address, listener: &Listener) {
     let server = if flag == HTTP_LISTEN { "HTTP" } else { "gRPC" };
     info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "{server} server listening");
     if let (GRPC_LISTEN, Listener::Tcp(_)) = (flag, listener) {
@@ -187,8 +164,8 @@ mod tests {
     use super::*;
     use crate::runner::Health;
 
-    fn none() -> InheritedSockets {
-        InheritedSockets::default()
+    fn none() -> EarlierSockets {
+        EarlierSockets::default()
     }
 
     /// The clock is paused: it advances to the next attempt when no other task can run.

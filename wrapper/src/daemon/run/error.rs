@@ -5,10 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::{
-    daemon::{
-        serve::listen::{ListenError, PassedError},
-        tasks::TaskFailed,
-    },
+    daemon::{serve::listen::ListenError, tasks::TaskFailed},
     supervise::{process::CommandError, record::RecordError},
 };
 
@@ -22,8 +19,6 @@ pub enum RunError {
         #[source]
         source: ListenError,
     },
-    #[error("invalid socket from systemd")]
-    InheritedSockets(#[from] PassedError),
     #[error("cannot set up the wrapper process")]
     Prepare(#[source] io::Error),
     #[error("--http-listen: expected tcp://host:port")]
@@ -51,7 +46,6 @@ impl RunError {
             }
             Self::Command(CommandError::Missing(_) | CommandError::Empty) => Self::NOT_FOUND,
             Self::Listen { .. }
-            | Self::InheritedSockets(_)
             | Self::HttpAddress
             | Self::Prepare(_)
             | Self::Record(_)

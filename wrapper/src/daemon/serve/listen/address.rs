@@ -17,14 +17,6 @@ pub enum Address {
     Tcp(String),
 }
 
-/// A listen address of the gRPC services.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    Address(Address),
-    /// `fd://NAME`: the sockets with this name that systemd passed, or all passed sockets if the name is empty.
-    InheritedSockets(String),
-}
-
 /// Why an address is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
@@ -32,8 +24,6 @@ pub enum AddressError {
     Scheme,
     #[error("a path needs a scheme: unix:///run/wrapper.sock")]
     BarePath,
-    #[error("expected unix:///absolute/path, tcp://host:port, or fd:// for sockets passed by systemd")]
-    Source,
     #[error("the path of a unix address must be absolute: unix:///run/wrapper.sock")]
     Relative,
     #[error("expected a host and a port from 0 to 65535: tcp://127.0.0.1:7777")]
@@ -73,40 +63,9 @@ impl fmt::Display for Address {
     }
 }
 
-impl FromStr for Source {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        match text.strip_prefix("fd://") {
-            Some(name) => Ok(Self::InheritedSockets(name.to_owned())),
-            None => text.parse().map(Self::Address).map_err(|error| match error {
-                AddressError::Scheme => AddressError::Source,
-                error => error,
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::InheritedSockets(name) => write!(f, "fd://{name}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn systemd_socket_addresses_are_parsed() {
-        for good in ["fd://", "fd://grpc", "unix:///run/w.sock"] {
-            assert_eq!(good.parse::<Source>().unwrap().to_string(), good);
-        }
-        assert_eq!("fd://".parse::<Address>(), Err(AddressError::Scheme), "nobody can connect to it");
-    }
 
     #[test]
     fn upstream_addresses_are_parsed() {
@@ -117,6 +76,7 @@ mod tests {
             ("unix://run/w.sock", AddressError::Relative),
             ("unix:///", AddressError::Relative),
             ("unix:run/w.sock", AddressError::Scheme),
+            ("fd://", AddressError::Scheme),
             ("/run/w.sock", AddressError::BarePath),
             ("localhost:7777", AddressError::Scheme),
             ("http://localhost:7777", AddressError::Scheme),

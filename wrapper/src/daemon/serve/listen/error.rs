@@ -26,10 +26,6 @@ pub enum ListenError {
          loopback, or allow this with {allowed_by}"
     )]
     BeyondLoopback { address: Address, resolved: SocketAddr, allowed_by: &'static str },
-    #[error(
-        "fd://{name}: systemd did not pass this socket (LISTEN_FDS, LISTEN_FDNAMES); start the .socket unit of this service"
-    )]
-    NotPassed { name: String },
     #[error("{address}: the host name has no IP address")]
     NoAddress { address: Address },
     #[error("{address}: cannot resolve the host name")]

@@ -1,20 +1,20 @@
 //! Listening sockets that stay open while the wrapper executes its binary again, so that clients wait and no connection is refused.
 //!
-//! They are passed like the sockets of systemd, with a variable that has the descriptor and the address of each.
+//! They are passed as systemd passes sockets (`LISTEN_FDS`), with a variable that has the descriptor and the address of each.
 
 use std::{
-    env,
-    fmt::Display,
-    io,
+    env, io,
     os::fd::{AsRawFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use listenfd::ListenFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
-use super::Listener;
+use super::{Address, Listener, Rules, UnixSocket};
 use crate::supervise::log_key as key;
 
 /// The beginning of its name keeps it from the runner.
@@ -25,23 +25,22 @@ const VARIABLE: &str = "GRIT_WRAPPER_SOCKETS";
 pub struct KeptSockets(Mutex<Vec<(KeptSocket, OwnedFd)>>);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct KeptSocket {
-    pub(super) fd: i32,
+struct KeptSocket {
+    fd: i32,
     /// The address, as configured.
-    pub(super) source: String,
-    /// Device and inode of the path that the wrapper created.
-    pub(super) file: Option<(u64, u64)>,
+    address: String,
+    /// Device and inode of the file of a unix socket.
+    file: Option<(u64, u64)>,
 }
 
 impl KeptSockets {
-    /// `source`: the address, as configured.
-    pub fn add(&self, source: &impl Display, listener: &Listener) {
-        let (source, file) = (source.to_string(), listener.created_file());
+    pub fn add(&self, address: &Address, listener: &Listener) {
+        let (address, file) = (address.to_string(), listener.file());
         match listener.copy() {
-            Ok(copy) => self.sockets().push((KeptSocket { fd: copy.as_raw_fd(), source, file }, copy)),
+            Ok(copy) => self.sockets().push((KeptSocket { fd: copy.as_raw_fd(), address, file }, copy)),
             // The next program opens it again.
             Err(error) => {
-                warn!({ key::ERROR } = %error, { key::ADDRESS } = source, "an upgrade will close this socket for a moment");
+                warn!({ key::ERROR } = %error, { key::ADDRESS } = address, "an upgrade will close this socket for a moment");
             }
         }
     }
@@ -65,12 +64,57 @@ impl KeptSockets {
             (VARIABLE, serde_json::to_string(&sockets)?),
             ("LISTEN_PID", std::process::id().to_string()),
             // As if all descriptors from 3 on were sockets; only those in the list are used.
-            ("LISTEN_FDS", (last - 2).to_string()),
+            ("LISTEN_FDS", (last - FIRST + 1).to_string()),
         ])
     }
 }
 
-/// The sockets from before an upgrade of this process; `None` if there was none.
-pub(super) fn from_env() -> Option<Vec<KeptSocket>> {
-    serde_json::from_str(&env::var(VARIABLE).ok()?).ok()
+/// The sockets from before an upgrade of this process.
+#[derive(Debug, Default)]
+pub struct EarlierSockets(Vec<(KeptSocket, Socket)>);
+
+#[derive(Debug)]
+enum Socket {
+    Unix(std::os::unix::net::UnixListener),
+    Tcp(std::net::TcpListener),
 }
+
+impl EarlierSockets {
+    /// Call it before any other file is opened: the environment defines which descriptors are used.
+    pub fn from_env() -> io::Result<Self> {
+        let for_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+        let Some(kept) = env::var(VARIABLE).ok().filter(|_| for_us) else { return Ok(Self::default()) };
+        let kept: Vec<KeptSocket> = serde_json::from_str(&kept)?;
+        let mut found = ListenFd::from_env();
+        let sockets = kept.into_iter().map(|kept| {
+            let at = usize::try_from(kept.fd - FIRST).map_err(io::Error::other)?;
+            let socket = match kept.file {
+                Some(_) => found.take_unix_listener(at)?.map(Socket::Unix),
+                None => found.take_tcp_listener(at)?.map(Socket::Tcp),
+            };
+            Ok((kept, socket.ok_or(io::ErrorKind::NotFound)?))
+        });
+        sockets.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The socket with this address. Its path may have been removed since: then clients need another socket. Call it within the runtime.
+    pub(super) fn take(&mut self, address: &Address, rules: &Rules) -> Option<io::Result<Listener>> {
+        let text = address.to_string();
+        let at = self.0.iter().position(|(kept, _)| kept.address == text)?;
+        match (self.0.remove(at), address) {
+            ((KeptSocket { file: Some(file), .. }, Socket::Unix(socket)), Address::Unix(path)) => {
+                let socket = path.exists().then(|| UnixListener::from_std(socket))?;
+                Some(socket.map(|socket| {
+                    Listener::Unix(UnixSocket::kept(socket, path.clone(), file, rules.access.clone()))
+                }))
+            }
+            ((_, Socket::Tcp(socket)), Address::Tcp(_)) => {
+                Some(TcpListener::from_std(socket).map(Listener::Tcp))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The first descriptor that the protocol of systemd can pass.
+const FIRST: i32 = 3;

@@ -3,7 +3,6 @@
 use std::{
     fmt, io,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
 };
 
 use super::{
@@ -19,14 +18,6 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The path of a unix socket.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Unix(socket) => Some(socket.path()).filter(|path| !path.as_os_str().is_empty()),
-            Self::Tcp(_) => None,
-        }
-    }
-
     /// Reports there when the file of a unix socket is missing.
     pub(crate) fn report_to(&mut self, unbound: &Unbound) {
         if let Self::Unix(socket) = self {
@@ -42,10 +33,10 @@ impl Listener {
         }
     }
 
-    /// Device and inode of the path of a unix socket that the wrapper created.
-    pub(super) fn created_file(&self) -> Option<(u64, u64)> {
+    /// Device and inode of the file of a unix socket.
+    pub(super) fn file(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Unix(socket) => socket.created_file(),
+            Self::Unix(socket) => Some(socket.file()),
             Self::Tcp(_) => None,
         }
     }

@@ -4,17 +4,15 @@ mod address;
 mod error;
 mod kept;
 mod listener;
-mod socket_activation;
 mod tcp;
 mod unbound;
 mod unix;
 
 pub use self::{
-    address::{Address, AddressError, Source},
+    address::{Address, AddressError},
     error::ListenError,
-    kept::KeptSockets,
+    kept::{EarlierSockets, KeptSockets},
     listener::{Listener, Rules},
-    socket_activation::{InheritedSockets, PassedError},
     unbound::Unbound,
     unix::{SocketAccess, UnixSocket},
 };
@@ -28,10 +26,14 @@ pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
 pub async fn open_address(
     address: &Address,
     rules: &Rules,
-    passed: &mut InheritedSockets,
+    earlier: &mut EarlierSockets,
 ) -> Result<Listener, ListenError> {
-    match passed.take_kept(address, rules) {
-        Some(kept) => kept,
+    match earlier.take(address, rules) {
+        Some(kept) => kept.map_err(|source| ListenError::Io {
+            address: address.clone(),
+            what: "use the socket from before the upgrade",
+            source,
+        }),
         None => bind(address, rules).await,
     }
 }

@@ -67,24 +67,24 @@ impl Default for SocketAccess {
     }
 }
 
-/// A listening socket. Dropping a socket that the wrapper created removes its path, unless another file has it now.
+/// A listening socket. Dropping it removes its path, unless another file has it now.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file. While the socket is open, no other file gets them. `None` for a socket passed by systemd.
-    file: Option<(u64, u64)>,
+    /// Device and inode of the file. While the socket is open, no other file gets them.
+    file: (u64, u64),
     access: SocketAccess,
     /// Where a missing file is reported.
     unbound: Option<Unbound>,
 }
 
 impl UnixSocket {
-    /// A socket that was passed to this process. Without a `file`, systemd created it and removes it.
-    pub(super) fn passed(
+    /// A socket that stayed open during an upgrade of this process.
+    pub(super) fn kept(
         listener: UnixListener,
         path: PathBuf,
-        file: Option<(u64, u64)>,
+        file: (u64, u64),
         access: SocketAccess,
     ) -> Self {
         Self { listener, path, file, access, unbound: None }
@@ -95,7 +95,7 @@ impl UnixSocket {
         self.unbound = Some(unbound);
     }
 
-    pub(super) fn created_file(&self) -> Option<(u64, u64)> {
+    pub(super) fn file(&self) -> (u64, u64) {
         self.file
     }
 
@@ -109,14 +109,14 @@ impl UnixSocket {
             tokio::select! {
                 biased;
                 accepted = self.listener.accept() => return accepted.map(|(stream, _)| stream),
-                () = sleep(CHECK_INTERVAL), if self.file.is_some() => self.check_file().await,
+                () = sleep(CHECK_INTERVAL) => self.check_file().await,
             }
         }
     }
 
     async fn check_file(&mut self) {
         let address = Address::Unix(self.path.clone());
-        if identity(&self.path).ok() != self.file {
+        if identity(&self.path).ok() != Some(self.file) {
             match bind(&address, &self.path, &self.access).await {
                 Ok(mut new) => {
                     warn!({ key::PATH } = %self.path.display(), "the wrapper's socket was removed; created it again");
@@ -150,8 +150,7 @@ impl AsFd for UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        if self.file.is_some()
-            && identity(&self.path).ok() == self.file
+        if identity(&self.path).ok() == Some(self.file)
             && let Err(error) = fs::remove_file(&self.path)
         {
             warn!({ key::ERROR } = %error, { key::PATH } = %self.path.display(), "cannot remove the wrapper's socket");
@@ -176,7 +175,7 @@ pub(super) async fn bind(
     let listener = UnixListener::from_std(bound).map_err(io(address, "listen"))?;
     let file = identity(path).map_err(io(address, "inspect the new socket"))?;
     let (path, access) = (path.to_owned(), access.clone());
-    let socket = UnixSocket { listener, path, file: Some(file), access, unbound: None };
+    let socket = UnixSocket { listener, path, file, access, unbound: None };
     let (path, access) = (socket.path(), &socket.access);
     // The group before the mode, because chown can clear mode bits.
     if group.is_some() {
