@@ -89,11 +89,6 @@ impl Control {
         self.health.borrow()
     }
 
-    /// Whether the wrapper listens on all its addresses.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.health().unbound.is_empty()
-    }
-
     /// The changes of the status.
     pub(crate) fn changes(&self) -> Changes {
         Changes { supervision: self.supervisor.watch(), health: self.health.clone() }

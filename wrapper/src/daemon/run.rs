@@ -7,7 +7,6 @@ use std::{
     collections::BTreeSet, env, ffi::OsString, path::Path, process::ExitCode, sync::Arc, time::Duration,
 };
 
-use futures::stream::FuturesUnordered;
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -18,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::addresses::{Binding, StateFile};
+use self::addresses::StateFile;
 pub use self::error::RunError;
 use super::{
     callback::CallbackSender,
@@ -44,7 +43,7 @@ use crate::{
         serve::{
             grpc::{self, Authorizer, Services, Upstream, WrapperV1},
             http::HttpServer,
-            listen::{EarlierSockets, KeptSockets, Listener, Unbound},
+            listen::{EarlierSockets, KeptSockets, Listener, LostSockets},
         },
     },
     runner::{Health, Level, Prober},
@@ -70,8 +69,7 @@ async fn supervise(settings: &Settings, earlier: EarlierSockets) -> Result<u8, R
     let process = OwnProcess::prepare()?;
     let (publish_health, health) = watch::channel(Health::default());
     let kept = Arc::new(KeptSockets::default());
-    let unbound = Unbound::new(publish_health.clone());
-    let opened = addresses::open(settings, earlier, &kept, &unbound).await?;
+    let opened = addresses::open(settings, earlier, &kept, &LostSockets::new(publish_health.clone())).await?;
     let upgrade = Upgrade::new(Arc::downgrade(&kept)).map_err(RunError::Prepare)?;
 
     let counters = Arc::new(Counters::default());
@@ -191,14 +189,10 @@ async fn boot(supervisor: &Handle) {
     }
 }
 
-fn serve_http(tasks: &mut Tasks, control: &Control, counters: &Arc<Counters>, listener: Option<Binding>) {
-    let Some(listener) = listener else { return };
+fn serve_http(tasks: &mut Tasks, control: &Control, counters: &Arc<Counters>, listener: Option<Listener>) {
+    let Some(Listener::Tcp(listener)) = listener else { return };
     let server = HttpServer { control: control.clone(), counters: Arc::clone(counters) };
-    tasks.spawn(HTTP, async {
-        if let Listener::Tcp(listener) = listener.await {
-            server.serve(listener).await;
-        }
-    });
+    tasks.spawn(HTTP, server.serve(listener));
 }
 
 fn serve_grpc(
@@ -206,13 +200,12 @@ fn serve_grpc(
     settings: &Settings,
     control: Control,
     counters: Arc<Counters>,
-    listeners: Vec<Binding>,
+    listeners: Vec<Listener>,
     stop: CancellationToken,
 ) {
     let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
-    let listeners: FuturesUnordered<_> = listeners.into_iter().collect();
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop));
 }
 

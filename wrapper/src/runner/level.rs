@@ -25,12 +25,13 @@ pub(super) const ABORTS_JOBS: &str = "the runner aborts its jobs, because a proc
 /// The level in this state, and the reasons why the next level is not reached.
 pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, Vec<String>) {
     let (mut level, mut reasons) = runner_level(&supervision.state, health);
-    if !health.unbound.is_empty() {
+    if !health.lost_sockets.is_empty() {
         level = level.min(Level::Process);
-        let unbound = health.unbound.values().map(|error| format!("the wrapper does not listen on {error}"));
+        let lost =
+            health.lost_sockets.values().map(|error| format!("the wrapper does not listen on {error}"));
         // The first one is about the state of the runner, and only some are shown.
         let second = reasons.len().min(1);
-        reasons.splice(second..second, unbound);
+        reasons.splice(second..second, lost);
     }
     reasons.extend(
         supervision.refused_signal().map(|(signal, refused)| {

@@ -10,7 +10,7 @@
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O, and has all reasons. Health is
 //! reported only; the supervisor does not act on it.
 //!
-//! A wrapper that does not listen on all its addresses is below `ready`, whatever its runner does.
+//! A runner is below `ready`, whatever it does, while a unix socket of its wrapper is removed and cannot be created again.
 //!
 //! Unknown values are reported as unknown: an absent number of jobs is not 0, and a runner with 0 jobs has not exited.
 
@@ -64,15 +64,15 @@ pub struct Health {
     /// Human-readable reasons why the next level is not reached.
     pub reasons: Vec<String>,
     pub(crate) evidence: Evidence,
-    /// The addresses on which the wrapper does not listen, and why. Not from a probe.
-    pub unbound: BTreeMap<String, String>,
+    /// The unix sockets of the wrapper that clients cannot reach, and why. Not from a probe.
+    pub lost_sockets: BTreeMap<String, String>,
 }
 
 impl Default for Health {
     fn default() -> Self {
         let (level, level_max) = (Level::None, Level::Unspecified);
-        let (reasons, evidence, unbound) = Default::default();
-        Self { level, level_max, reasons, evidence, unbound }
+        let (reasons, evidence, lost_sockets) = Default::default();
+        Self { level, level_max, reasons, evidence, lost_sockets }
     }
 }
 
@@ -174,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn wrapper_without_its_addresses_is_below_ready() {
+    fn wrapper_without_its_socket_is_below_ready() {
         let child = child(7);
         let running = State::Running { child, reload: None };
-        let unbound = BTreeMap::from([("tcp://a:1".to_owned(), "tcp://a:1: in use".to_owned())]);
-        let health = Health { unbound, ..polling(child) };
+        let lost = ("unix:///run/w".to_owned(), "unix:///run/w: in use".to_owned());
+        let health = Health { lost_sockets: BTreeMap::from([lost]), ..polling(child) };
         let (level, reasons, _) = of(&health, running);
         assert_eq!(
             (level, reasons.as_slice()),
-            (Level::Process, &["the wrapper does not listen on tcp://a:1: in use".to_owned()][..])
+            (Level::Process, &["the wrapper does not listen on unix:///run/w: in use".to_owned()][..])
         );
         let (level, reasons, _) = of(&health, State::Idle);
         assert!(level == Level::None && reasons.len() == 2, "{reasons:?}");

@@ -224,8 +224,8 @@ fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
     let mut before = Level::None;
     published.send_modify(|now| {
         before = now.level;
-        let unbound = std::mem::take(&mut now.unbound);
-        *now = Health { unbound, ..health };
+        let lost_sockets = std::mem::take(&mut now.lost_sockets);
+        *now = Health { lost_sockets, ..health };
     });
     before
 }

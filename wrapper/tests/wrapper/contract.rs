@@ -63,7 +63,7 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         v1: None,
         counters: Arc::default(),
     };
-    tokio::spawn(grpc::serve(futures::stream::iter([unix, tcp]), services, stop.clone()));
+    tokio::spawn(grpc::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }
 

@@ -1,17 +1,13 @@
 //! Messages to systemd, and the packaged units.
 
-use std::{fs, net::TcpListener, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 
-use grit_proto::wrapper_v1::Level;
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
 
 use crate::{
-    health_levels::{CONFIG, Runner, VERSION, becomes, polls, watched_with},
-    support::{Start, eventually, is_alive, unix_channel},
+    health_levels::{CONFIG, Runner, VERSION, polls},
+    support::{Start, eventually},
 };
 
 /// Collects messages until one contains `wanted`.
@@ -137,62 +133,6 @@ async fn ready_is_sent_at_level_process_without_http_server() {
     wrapper.logged("sending READY=1 at a level below --ready-when").await;
     let log = wrapper.read("log");
     assert_eq!(log.matches("sending READY=1 at a level below --ready-when").count(), 1, "{log}");
-}
-
-/// Another process has an address: clients could be connected to that process. A wrapper that adopts a runner and one that starts a runner do
-/// the same.
-#[tokio::test]
-async fn wrapper_is_not_ready_without_its_tcp_addresses() {
-    let runner = Runner::new().await;
-    let page = VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", 204, 1);
-    runner.says("/metrics", 200, &page);
-    for (flag, adopts) in [("--grpc-listen", true), ("--http-listen", false)] {
-        let (mut first, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
-        becomes(&mut client, Level::Polling, "").await;
-        let pid = first.child_pid();
-        first.signal(if adopts { Signal::KILL } else { Signal::TERM });
-        first.ended().await;
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let tcp = format!("tcp://{}", taken.local_addr().unwrap());
-        let folder = first.into_folder();
-        let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
-        let manager = UnixDatagram::bind(&path).unwrap();
-        let second = Start::again(folder)
-            .flags(&["--start-grace=0s", "--probe-interval=100ms", &format!("{flag}={tcp}")])
-            .env("CONFIG_FILE", config.to_str().unwrap())
-            .runner(&runner)
-            .env("NOTIFY_SOCKET", path.to_str().unwrap())
-            .child(&[]);
-        let mut all = String::new();
-        wait_for_message(&manager, &mut all, "EXTEND_TIMEOUT_USEC=").await;
-        let mut client = second.v1_client().await;
-        let reason = format!("the wrapper does not listen on {tcp}: in use by another process");
-        let health = becomes(&mut client, Level::Process, &reason).await;
-        assert_eq!((health.runner_version.as_deref(), health.reasons.len()), (Some("19.2.0"), 1));
-        let line = "STATUS=The runner is running, health level process; the wrapper does not listen on all of its addresses";
-        wait_for_message(&manager, &mut all, line).await;
-        assert!(!all.contains("READY=1"), "{all}");
-        let serving = async || {
-            let health = HealthClient::new(unix_channel(&second.path("w.sock")).await.unwrap());
-            let names =
-                ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper", "grit.wrapper.v1.Wrapper"];
-            let mut found = Vec::new();
-            for service in names.map(str::to_owned) {
-                let answer = health.clone().check(HealthCheckRequest { service }).await.unwrap();
-                found.push(answer.into_inner().status());
-            }
-            found
-        };
-        assert_eq!(serving().await, [ServingStatus::NotServing; 3]);
-
-        drop(taken);
-        wait_for_message(&manager, &mut all, "READY=1").await;
-        becomes(&mut client, Level::Polling, "").await;
-        assert_eq!(serving().await, [ServingStatus::Serving; 3]);
-        tokio::net::TcpStream::connect(tcp.strip_prefix("tcp://").unwrap()).await.unwrap();
-        let record = if adopts { "ready" } else { "ready QUIT ready" };
-        assert_eq!((is_alive(pid), second.record()), (adopts, record.to_owned()));
-    }
 }
 
 /// `systemd-analyze verify` requires that the programs exist, so the paths of this machine replace those of the units.

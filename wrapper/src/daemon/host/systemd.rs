@@ -5,9 +5,8 @@
 //! warning. A wrapper whose runner is drained or draining sends READY immediately: otherwise systemd would stop it at its start timeout and
 //! start another wrapper. For an adopted runner READY requires no level: see `run.rs`. Without `NOTIFY_SOCKET` in the environment nothing is sent.
 //!
-//! A wrapper that does not listen on all its addresses is not ready. It extends its start timeout instead, as does a wrapper whose runner is
-//! running and has not reached the level: at the timeout, systemd would stop the wrapper, and so drain the sections that work, again and again. A
-//! crash loop ends at the timeout.
+//! A wrapper whose runner is running and has not reached the level extends its start timeout: at the timeout, systemd would stop the wrapper, and
+//! so drain the sections that work, again and again. A crash loop ends at the timeout.
 
 use std::{
     env,
@@ -76,7 +75,7 @@ impl Notifier {
         let mut is_failing = false;
         let mut warned = false;
         loop {
-            let (status, is_bound) = (changes.status(), control.is_bound());
+            let status = changes.status();
             let seen = status.health.as_ref().unwrap_or(&unknown);
             let is_ready = is_ready(seen, ready);
             if is_ready && seen.level() < ready && !std::mem::replace(&mut warned, true) {
@@ -89,7 +88,7 @@ impl Notifier {
                      --runner-listen-address"
                 );
             }
-            let (message, next) = sent.changes(&status, is_bound, is_ready, ready);
+            let (message, next) = sent.changes(&status, is_ready, ready);
             let mut is_sent = true;
             if !message.is_empty() {
                 is_sent = self.send(&message, &mut is_failing);
@@ -101,7 +100,7 @@ impl Notifier {
                 changed = changes.next() => if changed.is_none() { return },
                 () = sleep(RETRY_DELAY), if !is_sent => {}
                 // Not while stopping, because it would extend the stop timeout.
-                _ = extend.tick(), if sent.waits_for_ready(&status, is_bound) => {
+                _ = extend.tick(), if sent.waits_for_ready(&status) => {
                     self.send(EXTEND_TIMEOUT, &mut is_failing);
                 }
                 _ = alive.tick() => if self.watchdog.is_some() {
@@ -149,23 +148,22 @@ struct Sent {
 
 impl Sent {
     /// The message with the changed values, and the values after it was sent. The message is empty without a change.
-    fn changes(&self, status: &Status, is_bound: bool, is_ready: bool, wanted: Level) -> (String, Self) {
+    fn changes(&self, status: &Status, is_ready: bool, wanted: Level) -> (String, Self) {
         let mut next = self.clone();
-        let message = next.message(status, is_bound, is_ready, wanted);
+        let message = next.message(status, is_ready, wanted);
         (message, next)
     }
 
     /// Whether READY=1 is still to come, and can come.
-    fn waits_for_ready(&self, status: &Status, is_bound: bool) -> bool {
+    fn waits_for_ready(&self, status: &Status) -> bool {
         let is_possible = status.state() == State::Running && !status.crash_loop;
-        !self.ready && !status.shutting_down && (!is_bound || is_possible)
+        !self.ready && !status.shutting_down && is_possible
     }
 
-    /// `is_bound`: the wrapper listens on all its addresses.
-    fn message(&mut self, status: &Status, is_bound: bool, is_ready: bool, wanted: Level) -> String {
+    fn message(&mut self, status: &Status, is_ready: bool, wanted: Level) -> String {
         let mut message = String::new();
         let is_up = status.state() == State::Running && is_ready;
-        if !self.ready && is_bound && (is_up || status.drain.is_some()) {
+        if !self.ready && (is_up || status.drain.is_some()) {
             self.ready = true;
             message += "READY=1\n";
         }
@@ -174,9 +172,7 @@ impl Sent {
             message += "STOPPING=1\n";
         }
         let mut line = format!("The runner {}", status::line(status));
-        if !is_bound {
-            line += "; the wrapper does not listen on all of its addresses";
-        } else if !self.ready && status.state() == State::Running {
+        if !self.ready && status.state() == State::Running {
             line += &format!("; systemd waits for the level {}", names::short(wanted.as_str_name()));
             if let Some(reason) = status.health.as_ref().and_then(|health| health.reasons.first()) {
                 line += &format!(": {}", visible_line(reason));
@@ -223,20 +219,20 @@ mod tests {
         let mut sent = Sent::default();
         let mut status = status::status(&Supervision::default(), &runner::Health::default());
         status.set_state(State::Starting);
-        assert_eq!(sent.message(&status, true, false, Level::Process), "STATUS=The runner is starting\n");
+        assert_eq!(sent.message(&status, false, Level::Process), "STATUS=The runner is starting\n");
         status.set_state(State::Running);
         assert_eq!(
-            sent.message(&status, true, true, Level::Process),
+            sent.message(&status, true, Level::Process),
             "READY=1\nSTATUS=The runner is running, health level none\n"
         );
-        assert_eq!(sent.message(&status, true, true, Level::Process), "");
+        assert_eq!(sent.message(&status, true, Level::Process), "");
         status.set_state(State::Draining);
         status.shutting_down = true;
         assert_eq!(
-            sent.message(&status, true, false, Level::Process),
+            sent.message(&status, false, Level::Process),
             "STOPPING=1\nSTATUS=The runner is draining\n"
         );
-        assert_eq!(sent.message(&status, true, false, Level::Process), "");
+        assert_eq!(sent.message(&status, false, Level::Process), "");
     }
 
     /// At the start timeout, systemd would drain the sections that work, and start another wrapper with the same problem.
@@ -249,31 +245,18 @@ mod tests {
         health.set_level(Level::Ready);
         health.reasons = vec!["section b does not poll".to_owned()];
         assert_eq!(
-            sent.message(&status, true, false, Level::Polling),
+            sent.message(&status, false, Level::Polling),
             "STATUS=The runner is running, health level ready; systemd waits for the level polling: section b does not poll\n"
         );
-        assert!(sent.waits_for_ready(&status, true));
+        assert!(sent.waits_for_ready(&status));
         for (state, crash_loop, shutting_down) in
             [(State::Running, true, false), (State::Failed, false, false), (State::Running, false, true)]
         {
             let other = Status { state: state.into(), crash_loop, shutting_down, ..status.clone() };
-            assert!(!sent.waits_for_ready(&other, true), "{state:?}");
+            assert!(!sent.waits_for_ready(&other), "{state:?}");
         }
-        sent.message(&status, true, true, Level::Polling);
-        assert!(!sent.waits_for_ready(&status, true));
-    }
-
-    #[test]
-    fn ready_requires_all_addresses() {
-        let mut sent = Sent::default();
-        let mut status = status::status(&Supervision::default(), &runner::Health::default());
-        status.set_state(State::Running);
-        let line = "STATUS=The runner is running, health level none";
-        assert_eq!(
-            sent.message(&status, false, true, Level::Process),
-            format!("{line}; the wrapper does not listen on all of its addresses\n")
-        );
-        assert_eq!(sent.message(&status, true, true, Level::Process), format!("READY=1\n{line}\n"));
+        sent.message(&status, true, Level::Polling);
+        assert!(!sent.waits_for_ready(&status));
     }
 
     #[test]
@@ -285,13 +268,13 @@ mod tests {
         for state in [State::Draining, State::Terminating, State::Stopped] {
             let status = Status { state: state.into(), ..draining.clone() };
             assert!(
-                Sent::default().message(&status, true, false, Level::Process).starts_with("READY=1\n"),
+                Sent::default().message(&status, false, Level::Process).starts_with("READY=1\n"),
                 "{state:?}"
             );
         }
         // A runner that exited unexpectedly, and is not restarted, never became ready.
         let status = Status { state: State::Failed.into(), drain: None, ..draining };
-        assert!(!Sent::default().message(&status, true, false, Level::Process).contains("READY"));
+        assert!(!Sent::default().message(&status, false, Level::Process).contains("READY"));
     }
 
     #[tokio::test]

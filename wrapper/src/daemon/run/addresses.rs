@@ -1,27 +1,15 @@
 //! Opens the state file and the addresses of `run`.
-//!
-//! A unix socket must be bound at the start. A TCP address that is in use, not resolved, or of no network interface is bound as soon as possible:
-//! until then the wrapper is not ready, because its clients may be connected to another process.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::path::PathBuf;
 
-use futures::{
-    FutureExt,
-    future::{self, BoxFuture},
-};
-use tokio::time::sleep;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::error::RunError;
 use crate::{
     daemon::{
         serve::{
             http,
-            listen::{self, Address, EarlierSockets, KeptSockets, Listener, Rules, Unbound},
+            listen::{self, Address, EarlierSockets, KeptSockets, Listener, LostSockets, Rules},
         },
         settings::Settings,
         state_path::default_state_file,
@@ -32,9 +20,6 @@ use crate::{
     },
 };
 
-/// A listener, which may have to wait for its address.
-pub(super) type Binding = BoxFuture<'static, Listener>;
-
 /// The state file, with the content that a previous wrapper wrote.
 pub(super) struct StateFile {
     pub(super) path: PathBuf,
@@ -44,32 +29,29 @@ pub(super) struct StateFile {
 
 pub(super) struct Opened {
     pub(super) state: Option<StateFile>,
-    pub(super) grpc: Vec<Binding>,
-    pub(super) http: Option<Binding>,
+    pub(super) grpc: Vec<Listener>,
+    pub(super) http: Option<Listener>,
 }
 
 const GRPC_LISTEN: &str = "--grpc-listen";
 const HTTP_LISTEN: &str = "--http-listen";
 
-/// Delay before an address is tried again.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
-
 pub(super) async fn open(
     settings: &Settings,
     mut earlier: EarlierSockets,
-    kept: &Arc<KeptSockets>,
-    unbound: &Unbound,
+    kept: &KeptSockets,
+    lost: &LostSockets,
 ) -> Result<Opened, RunError> {
     // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
     let state = open_state(settings).await?;
     let mut grpc = Vec::new();
     for address in &settings.grpc_listen {
-        grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut earlier, kept), unbound).await?);
+        grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut earlier, kept), lost).await?);
     }
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
         Some(http) => {
-            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut earlier, kept), unbound).await?)
+            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut earlier, kept), lost).await?)
         }
         None => None,
     };
@@ -86,59 +68,19 @@ async fn open_state(settings: &Settings) -> Result<Option<StateFile>, RunError> 
 }
 
 /// Binds an address of this flag.
-/// Fails if the address cannot become usable without a change of the settings.
 async fn bind(
     flag: &'static str,
     address: &Address,
     rules: &Rules,
-    (earlier, kept): (&mut EarlierSockets, &Arc<KeptSockets>),
-    unbound: &Unbound,
-) -> Result<Binding, RunError> {
-    match listen::open_address(address, rules, earlier).await {
-        Ok(mut listener) => {
-            listener.report_to(unbound);
-            log_bound(flag, address, &listener);
-            kept.add(address, &listener);
-            Ok(future::ready(listener).boxed())
-        }
-        Err(error) if error.is_temporary() => {
-            let error = unbound.add(address, error);
-            error!(
-                { key::ADDRESS } = %address,
-                { key::ERROR } = error,
-                "cannot listen on this address of {flag} yet; retrying every {RETRY_DELAY:?}"
-            );
-            Ok(bind_later(flag, address.clone(), rules.clone(), Arc::downgrade(kept), unbound.clone())
-                .boxed())
-        }
-        Err(source) => Err(RunError::Listen { flag, source }),
-    }
-}
-
-/// Tries again until the address is bound.
-async fn bind_later(
-    flag: &'static str,
-    address: Address,
-    rules: Rules,
-    kept: Weak<KeptSockets>,
-    unbound: Unbound,
-) -> Listener {
-    loop {
-        sleep(RETRY_DELAY).await;
-        match listen::bind(&address, &rules).await {
-            Ok(listener) => {
-                log_bound(flag, &address, &listener);
-                if let Some(kept) = kept.upgrade() {
-                    kept.add(&address, &listener);
-                }
-                unbound.remove(&address);
-                return listener;
-            }
-            Err(error) => {
-                let _reported_before = unbound.add(&address, error);
-            }
-        }
-    }
+    (earlier, kept): (&mut EarlierSockets, &KeptSockets),
+    lost: &LostSockets,
+) -> Result<Listener, RunError> {
+    let opened = listen::open_address(address, rules, earlier).await;
+    let mut listener = opened.map_err(|source| RunError::Listen { flag, source })?;
+    listener.report_to(lost);
+    log_bound(flag, address, &listener);
+    kept.add(address, &listener);
+    Ok(listener)
 }
 
 fn log_bound(flag: &str, address: &Address, listener: &Listener) {
@@ -155,61 +97,4 @@ fn log_bound(flag: &str, address: &Address, listener: &Listener) {
 
 fn http_rules(settings: &http::Settings) -> Rules {
     Rules { beyond_loopback: settings.remote, allowed_by: settings.remote_allowed_by, ..Rules::default() }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::{net::TcpListener, sync::watch};
-
-    use super::*;
-    use crate::runner::Health;
-
-    fn none() -> EarlierSockets {
-        EarlierSockets::default()
-    }
-
-    /// The clock is paused: it advances to the next attempt when no other task can run.
-    #[tokio::test(start_paused = true)]
-    async fn address_in_use_is_bound_later_and_missing_until_then() {
-        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: Address = format!("tcp://{}", taken.local_addr().unwrap()).parse().unwrap();
-        let (health, observed) = watch::channel(Health::default());
-        let unbound = Unbound::new(health);
-        let mut binding =
-            bind(GRPC_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &unbound)
-                .await
-                .unwrap();
-        let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
-        assert!(missing().starts_with(&format!("{address}: in use by another process")), "{}", missing());
-        tokio::select! {
-            biased;
-            listener = &mut binding => panic!("{listener}"),
-            () = sleep(3 * RETRY_DELAY) => {}
-        }
-        drop(taken);
-        let listener = binding.await;
-        assert_eq!((format!("tcp://{listener}"), missing()), (address.to_string(), String::new()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_errors_that_settings_cannot_change_are_temporary() {
-        let (health, observed) = watch::channel(Health::default());
-        let unbound = Unbound::new(health);
-        // An address for documentation, which no interface has.
-        let address: Address = "tcp://192.0.2.7:7777".parse().unwrap();
-        let allowed = Rules { beyond_loopback: true, ..Rules::default() };
-        assert!(
-            bind(HTTP_LISTEN, &address, &allowed, (&mut none(), &Arc::default()), &unbound).await.is_ok()
-        );
-        let reasons: Vec<_> = observed.borrow().unbound.values().cloned().collect();
-        assert_eq!(
-            reasons,
-            ["tcp://192.0.2.7:7777: no network interface of this host has the address 192.0.2.7:7777"]
-        );
-        assert!(
-            bind(HTTP_LISTEN, &address, &Rules::default(), (&mut none(), &Arc::default()), &unbound)
-                .await
-                .is_err()
-        );
-    }
 }

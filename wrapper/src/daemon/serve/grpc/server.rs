@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::select_all;
 use grit_proto::{
     reflection::server_reflection_server::ServerReflectionServer,
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
@@ -16,9 +16,8 @@ use tonic::{
     transport::Server,
 };
 use tonic_health::{
-    ServingStatus,
     pb::health_server::{Health, HealthServer},
-    server::{HealthReporter, health_reporter},
+    server::health_reporter,
 };
 use tower::layer::layer_fn;
 
@@ -63,24 +62,27 @@ pub struct Services {
     pub counters: Arc<Counters>,
 }
 
-/// Serves each of the `listeners`, as soon as it is there, until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
+/// Serves the `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
 /// A connection that fails ends alone.
 pub async fn serve(
-    listeners: impl Stream<Item = Listener> + Send + 'static,
+    listeners: Vec<Listener>,
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let counters = Arc::clone(&services.counters);
-    let counted = Arc::clone(&counters);
-    let connections = listeners
-        .flat_map_unordered(None, move |listener| Box::pin(incoming(listener, Arc::clone(&counted))));
+    let incoming = listeners.into_iter().map(|listener| Box::pin(incoming(listener, Arc::clone(&counters))));
+    let connections = select_all(incoming);
     let (reporter, health) = health_reporter();
+    reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
+    if services.v1.is_some() {
+        reporter.set_serving::<WrapperServer<WrapperV1>>().await;
+    }
     let server = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(|inner| CountCalls { inner, counters: Arc::clone(&counters) }))
-        .add_routes(routes(services.clone(), health))
+        .add_routes(routes(services, health))
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {
         stop.cancelled().await;
@@ -88,33 +90,10 @@ pub async fn serve(
     };
     tokio::select! {
         biased;
-        // Before the first call.
-        () = report_health(&reporter, &services) => {}
         ended = server => ended?,
         () = drained => {}
     }
     if stop.is_cancelled() { Ok(()) } else { Err(ServeError::Ended) }
-}
-
-/// Reports that the wrapper is serving, except while it does not listen on all its addresses. The status has the health of the runner.
-/// Never returns.
-async fn report_health(reporter: &HealthReporter, services: &Services) {
-    let mut names = vec!["", ProcessWrapperServer::<Upstream>::NAME];
-    names.extend(services.v1.as_ref().map(|_| WrapperServer::<WrapperV1>::NAME));
-    let control = services.upstream.control();
-    let mut changes = control.changes();
-    let mut reported = None;
-    loop {
-        let status = if control.is_bound() { ServingStatus::Serving } else { ServingStatus::NotServing };
-        if reported.replace(status) != Some(status) {
-            for name in &names {
-                reporter.set_service_status(name, status).await;
-            }
-        }
-        if changes.next().await.is_none() {
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 fn routes(services: Services, health: HealthServer<impl Health>) -> Routes {

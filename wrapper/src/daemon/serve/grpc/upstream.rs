@@ -36,10 +36,6 @@ impl Upstream {
         &self.authorizer
     }
 
-    pub(super) fn control(&self) -> &Control {
-        &self.control
-    }
-
     /// The status and failure reason in the terms of upstream's wrapper.
     fn current(&self) -> (i32, String) {
         let supervision = self.control.supervision();

@@ -46,16 +46,6 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// Whether the address may become usable without a change of the settings. A unix socket in use belongs to another wrapper.
-    pub(crate) fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            Self::Alive { address: Address::Tcp(_), .. }
-                | Self::NotAvailable { .. }
-                | Self::Unresolved { .. }
-        )
-    }
-
     /// The flag with the wrong value; `listen` is the flag with the address.
     pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
         if matches!(self, Self::NoSuchGroup { .. }) { "--socket-group" } else { listen }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Unbound,
+    LostSockets,
     unix::{SocketAccess, UnixSocket},
 };
 
@@ -19,9 +19,9 @@ pub enum Listener {
 
 impl Listener {
     /// Reports there when the file of a unix socket is missing.
-    pub(crate) fn report_to(&mut self, unbound: &Unbound) {
+    pub(crate) fn report_to(&mut self, lost: &LostSockets) {
         if let Self::Unix(socket) = self {
-            socket.report_to(unbound.clone());
+            socket.report_to(lost.clone());
         }
     }
 

@@ -4,8 +4,8 @@ mod address;
 mod error;
 mod kept;
 mod listener;
+mod lost_sockets;
 mod tcp;
-mod unbound;
 mod unix;
 
 pub use self::{
@@ -13,7 +13,7 @@ pub use self::{
     error::ListenError,
     kept::{EarlierSockets, KeptSockets},
     listener::{Listener, Rules},
-    unbound::Unbound,
+    lost_sockets::LostSockets,
     unix::{SocketAccess, UnixSocket},
 };
 pub use crate::supervise::lock_wait::LockOwner;

@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use super::{Address, ListenError, Unbound};
+use super::{Address, ListenError, LostSockets};
 use crate::{
     daemon::serve::access,
     supervise::{
@@ -76,7 +76,7 @@ pub struct UnixSocket {
     file: (u64, u64),
     access: SocketAccess,
     /// Where a missing file is reported.
-    unbound: Option<Unbound>,
+    lost: Option<LostSockets>,
 }
 
 impl UnixSocket {
@@ -87,12 +87,12 @@ impl UnixSocket {
         file: (u64, u64),
         access: SocketAccess,
     ) -> Self {
-        Self { listener, path, file, access, unbound: None }
+        Self { listener, path, file, access, lost: None }
     }
 
     /// Reports a missing file there.
-    pub(super) fn report_to(&mut self, unbound: Unbound) {
-        self.unbound = Some(unbound);
+    pub(super) fn report_to(&mut self, lost: LostSockets) {
+        self.lost = Some(lost);
     }
 
     pub(super) fn file(&self) -> (u64, u64) {
@@ -120,12 +120,12 @@ impl UnixSocket {
             match bind(&address, &self.path, &self.access).await {
                 Ok(mut new) => {
                     warn!({ key::PATH } = %self.path.display(), "the wrapper's socket was removed; created it again");
-                    new.unbound = self.unbound.take();
+                    new.lost = self.lost.take();
                     *self = new;
                 }
                 Err(error) => {
-                    if let Some(unbound) = &self.unbound
-                        && let Some(error) = unbound.add(&address, error)
+                    if let Some(lost) = &self.lost
+                        && let Some(error) = lost.add(&address, error)
                     {
                         error!(
                             { key::ERROR } = error,
@@ -136,8 +136,8 @@ impl UnixSocket {
                 }
             }
         }
-        if let Some(unbound) = &self.unbound {
-            unbound.remove(&address);
+        if let Some(lost) = &self.lost {
+            lost.remove(&address);
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) async fn bind(
     let listener = UnixListener::from_std(bound).map_err(io(address, "listen"))?;
     let file = identity(path).map_err(io(address, "inspect the new socket"))?;
     let (path, access) = (path.to_owned(), access.clone());
-    let socket = UnixSocket { listener, path, file, access, unbound: None };
+    let socket = UnixSocket { listener, path, file, access, lost: None };
     let (path, access) = (socket.path(), &socket.access);
     // The group before the mode, because chown can clear mode bits.
     if group.is_some() {

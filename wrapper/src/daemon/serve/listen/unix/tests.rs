@@ -106,8 +106,8 @@ async fn socket_whose_file_is_gone_is_created_again() {
         fs::create_dir(path.parent().unwrap()).unwrap();
         let mut socket = bind(&Address::Unix(path.clone()), &path, &access).await.unwrap();
         let (health, observed) = watch::channel(Health::default());
-        socket.report_to(Unbound::new(health));
-        let missing = || observed.borrow().unbound.values().cloned().collect::<Vec<_>>().concat();
+        socket.report_to(LostSockets::new(health));
+        let missing = || observed.borrow().lost_sockets.values().cloned().collect::<Vec<_>>().concat();
         let accepting = tokio::spawn(async move { socket.accept().await.map(drop) });
         sleep(CHECK_INTERVAL / 2).await;
         lose(&path);

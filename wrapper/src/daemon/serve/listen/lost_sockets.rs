@@ -1,4 +1,4 @@
-//! The addresses on which the wrapper does not listen.
+//! Unix sockets whose file is gone, and cannot be created again.
 
 use tokio::sync::watch;
 
@@ -7,23 +7,23 @@ use crate::runner::Health;
 
 /// Reports them as reasons of the health.
 #[derive(Clone, Debug)]
-pub struct Unbound(watch::Sender<Health>);
+pub struct LostSockets(watch::Sender<Health>);
 
-impl Unbound {
+impl LostSockets {
     pub fn new(health: watch::Sender<Health>) -> Self {
         Self(health)
     }
 
-    /// Adds an address. Returns the text of the error, unless it was reported before.
+    /// Returns the text of the error, unless it was reported before.
     pub(crate) fn add(&self, address: &Address, error: ListenError) -> Option<String> {
         let error = format!("{:#}", anyhow::Error::new(error));
         let is_new = self.0.send_if_modified(|health| {
-            health.unbound.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
+            health.lost_sockets.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
         });
         is_new.then_some(error)
     }
 
     pub(crate) fn remove(&self, address: &Address) {
-        self.0.send_if_modified(|health| health.unbound.remove(&address.to_string()).is_some());
+        self.0.send_if_modified(|health| health.lost_sockets.remove(&address.to_string()).is_some());
     }
 }
