@@ -32,34 +32,3 @@ pub mod duration;
 
 /// The id of a drain that a signal to the wrapper requested, and no client.
 pub const SIGNAL_DRAIN: &str = "signal";
-
-/// gRPC's server reflection.
-#[allow(clippy::all, clippy::allow_attributes_without_reason, unreachable_pub, unused_qualifications, reason = "generated")]
-#[rustfmt::skip]
-#[path = "gen/grpc.reflection.v1.rs"]
-pub mod reflection;
-
-/// The definitions of everything that the wrapper serves, for its reflection.
-pub mod descriptors {
-    /// One definition.
-    #[derive(Debug)]
-    pub struct File {
-        /// As other files import it.
-        pub name: &'static str,
-        /// The services in it, by their full names.
-        pub services: &'static [&'static str],
-        /// Everything that is declared in it and can be asked for, by full names.
-        pub symbols: &'static [&'static str],
-        /// An encoded `FileDescriptorProto`.
-        pub descriptor: &'static [u8],
-    }
-
-    #[rustfmt::skip]
-    mod generated {
-        use super::File;
-
-        include!("gen/descriptors.rs");
-    }
-
-    pub use generated::FILES;
-}

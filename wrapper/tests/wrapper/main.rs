@@ -32,7 +32,6 @@ mod operator_errors;
 mod other_clients;
 mod prometheus;
 mod reference;
-mod reflection;
 mod request_gap;
 mod resource_limits;
 mod signals;

@@ -17,7 +17,7 @@ use super::{
 use crate::steps::{cargo, programs, root, run as execute};
 
 /// Files that are installed unchanged: source and target path.
-const UNCHANGED_FILES: [(&str, &str); 9] = [
+const UNCHANGED_FILES: [(&str, &str); 10] = [
     ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
     (
         "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
@@ -39,6 +39,7 @@ const UNCHANGED_FILES: [(&str, &str); 9] = [
         "wrapper/packaging/sshd/deploy-forwarding.conf",
         "usr/share/grit-wrapper/sshd_config.d/deploy-forwarding.conf",
     ),
+    ("proto/wrapper/v1/wrapper.proto", "usr/share/grit-wrapper/wrapper.proto"),
     ("wrapper/packaging/default", "etc/default/grit-wrapper"),
     ("wrapper/packaging/needrestart.conf", "etc/needrestart/conf.d/grit-wrapper.conf"),
     ("wrapper/packaging/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),

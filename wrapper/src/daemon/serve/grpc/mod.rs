@@ -1,10 +1,9 @@
-//! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, gRPC health and reflection. One file per service.
+//! The gRPC server: the services of upstream's wrapper and `grit.wrapper.v1`, and gRPC health. One file per service.
 
 mod calls;
 mod connection;
 mod errors;
 mod places;
-mod reflection;
 mod server;
 mod upstream;
 mod v1;

@@ -4,14 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use futures::stream::select_all;
 use grit_proto::{
-    reflection::server_reflection_server::ServerReflectionServer,
     runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{
-    server::NamedService,
     service::{Routes, RoutesBuilder},
     transport::Server,
 };
@@ -24,7 +22,6 @@ use tower::layer::layer_fn;
 use super::{
     calls::CountCalls,
     connection::{KEEPALIVE, incoming},
-    reflection::{Older, Reflection},
     upstream::Upstream,
     v1::WrapperV1,
 };
@@ -97,17 +94,12 @@ pub async fn serve(
 }
 
 fn routes(services: Services, health: HealthServer<impl Health>) -> Routes {
-    let hidden: &[_] = if services.v1.is_some() { &[] } else { &[WrapperServer::<WrapperV1>::NAME] };
-    let reflection = Reflection { authorizer: services.upstream.authorizer().clone(), hidden };
-    let reflection = ServerReflectionServer::new(reflection).max_decoding_message_size(MAX_REQUEST);
     let mut routes = RoutesBuilder::default();
     if let Some(v1) = services.v1 {
         routes.add_service(WrapperServer::new(v1).max_decoding_message_size(MAX_REQUEST));
     }
     routes
         .add_service(health)
-        .add_service(Older(reflection.clone()))
-        .add_service(reflection)
         .add_service(ProcessWrapperServer::new(services.upstream).max_decoding_message_size(MAX_REQUEST));
     routes.routes()
 }

@@ -32,10 +32,6 @@ impl Upstream {
         Self { control, authorizer }
     }
 
-    pub(super) fn authorizer(&self) -> &Authorizer {
-        &self.authorizer
-    }
-
     /// The status and failure reason in the terms of upstream's wrapper.
     fn current(&self) -> (i32, String) {
         let supervision = self.control.supervision();
