@@ -203,9 +203,9 @@ fn serve_grpc(
     listeners: Vec<Listener>,
     stop: CancellationToken,
 ) {
-    let authorizer = Authorizer::new(settings.access.clone(), Arc::clone(&counters));
+    let authorizer = Authorizer::new(settings.access.clone(), counters);
     let upstream = Upstream::new(control.clone(), authorizer.clone());
-    let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)), counters };
+    let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)) };
     tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop));
 }
 

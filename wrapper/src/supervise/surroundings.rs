@@ -3,7 +3,7 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    core::{Callback, Counted, Event},
+    core::{Callback, EndedStop, Event},
     handle::Command,
 };
 
@@ -13,14 +13,14 @@ pub trait Surroundings: Send + 'static {
     fn send(&mut self, callback: Callback, completion: Completion);
 
     /// Counts an exit, or a drain that is over.
-    fn count(&mut self, counted: Counted);
+    fn count(&mut self, stop: EndedStop);
 }
 
 /// For a supervisor without callbacks and metrics, as in tests.
 impl Surroundings for () {
     fn send(&mut self, _: Callback, _: Completion) {}
 
-    fn count(&mut self, _: Counted) {}
+    fn count(&mut self, _: EndedStop) {}
 }
 
 /// Reports to the supervisor that a callback is finished.

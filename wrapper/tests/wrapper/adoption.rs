@@ -7,10 +7,7 @@ use grit_proto::{
     wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State},
 };
 use rustix::process::Signal;
-use tokio::{
-    io::AsyncReadExt,
-    net::TcpListener,
-};
+use tokio::{io::AsyncReadExt, net::TcpListener};
 
 use crate::support::{
     Start, Wrapper, eventually, is_alive, is_end_of_adopted, kill_group, misbehaving_child, pid, processes_of,

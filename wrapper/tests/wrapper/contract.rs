@@ -61,7 +61,6 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
     let services = Services {
         upstream: Upstream::new(control, Authorizer::new(Access::default(), Arc::default())),
         v1: None,
-        counters: Arc::default(),
     };
     tokio::spawn(grpc::serve(vec![unix, tcp], services, stop.clone()));
     Parts { supervisor, tcp: address, stop }

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 pub(crate) use self::allowed::CallbackRefused;
 pub use self::allowed::{AllowedUrls, UrlPrefix};
 use super::counters::{CallbackResult, Counters};
-use crate::supervise::{Callback, Completion, Counted, Surroundings, log_key as key};
+use crate::supervise::{Callback, Completion, EndedStop, Surroundings, log_key as key};
 
 /// The timeout of upstream's wrapper for its only attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -54,8 +54,8 @@ impl Surroundings for CallbackSender {
         });
     }
 
-    fn count(&mut self, counted: Counted) {
-        self.counters.count(counted);
+    fn count(&mut self, stop: EndedStop) {
+        self.counters.count(stop);
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) async fn written() {
 }
 
 /// Number of dropped lines since the start of the process.
-pub(crate) fn dropped() -> u64 {
+fn dropped() -> u64 {
     let overflowed = OVERFLOWED.get().map_or(0, ErrorCounter::dropped_lines);
     overflowed as u64 + UNWRITABLE.load(Ordering::Relaxed)
 }

@@ -10,8 +10,7 @@ use super::{
     observation::{Observation, RequestsCancelled, RequestsRead},
     policy::Policy,
     state::ChildInfo,
-    statistics::Counted,
-    stop::{Stop, StopId},
+    stop::{EndedStop, Stop, StopId},
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -122,7 +121,7 @@ pub enum Effect {
     Callback(Callback),
     /// Read the log of this child. [`Event::LogRead`] follows.
     ReadLog(ChildInfo),
-    Count(Counted),
+    Count(EndedStop),
     /// The supervisor's work is done.
     Leave,
 }

@@ -13,7 +13,6 @@ mod moment;
 mod observation;
 mod policy;
 mod state;
-mod statistics;
 mod stop;
 mod stopping;
 mod transition;
@@ -45,7 +44,6 @@ pub use self::{
     state::{
         ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision,
     },
-    statistics::{Counted, EndedStop, ExitReason},
-    stop::{Cancelled, Mode, Stop, StopId, StopOutcome},
+    stop::{Cancelled, EndedStop, Mode, Stop, StopId, StopOutcome},
     transition::Step,
 };

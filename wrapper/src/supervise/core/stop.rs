@@ -225,6 +225,21 @@ impl StopOutcome {
     }
 }
 
+/// A stop that is over, for the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedStop {
+    /// The mode that was requested first.
+    pub mode: Mode,
+    /// `None` for a cancelled stop.
+    pub outcome: Option<StopOutcome>,
+}
+
+impl EndedStop {
+    pub(super) fn new(stop: &Stop) -> Self {
+        Self { mode: stop.requested_mode, outcome: stop.outcome }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,7 @@ use super::{
     moment::Moment,
     observation::{RequestsCancelled, RequestsRead},
     state::{ChildInfo, Phase, Refused, State, Supervision},
-    statistics::{Counted, EndedStop},
-    stop::{Cancelled, Mode, Stop, StopId, StopOutcome},
+    stop::{Cancelled, EndedStop, Mode, Stop, StopId, StopOutcome},
     transition::{Answered, SIGNAL_RETRY_DELAY},
 };
 use crate::supervise::process::Signal;
@@ -64,7 +63,7 @@ impl Supervision {
                 let mut stop = stop.unwrap_or_else(fresh);
                 let new = stop.add_callbacks(&request);
                 if is_first && new.is_ok() {
-                    cx.add(Effect::Count(Counted::Stop(EndedStop::new(&stop, cx.now))));
+                    cx.add(Effect::Count(EndedStop::new(&stop)));
                 }
                 self.state = State::Exited { end, stop: Some(stop) };
                 cx.effects.extend(new?.into_iter().map(Effect::Callback));
@@ -261,7 +260,7 @@ impl Supervision {
         if is_signalled {
             return Err(Refusal::TooLate);
         }
-        cx.add(Effect::Count(Counted::Stop(EndedStop::cancelled(stop))));
+        cx.add(Effect::Count(EndedStop::new(stop)));
         self.cancelled = Some(Arc::new(Cancelled { id: stop.id.clone(), by, at: cx.now }));
         self.state = State::Running { child: *child, reload: None };
         Ok(Answer::Done)

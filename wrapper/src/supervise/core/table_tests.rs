@@ -15,7 +15,6 @@ use super::{
     observation::{Observation, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
     state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
-    statistics::Counted,
     stop::{Mode, Stop, StopOutcome},
     transition::Step,
 };
@@ -184,8 +183,7 @@ fn word(effect: &Effect) -> String {
         Effect::Signal(signal) => signal.to_string(),
         Effect::Callback(_) => "callback".to_owned(),
         Effect::ReadLog(child) => format!("read log of {}", child.pid()),
-        Effect::Count(Counted::Exit(reason)) => format!("count exit {}", reason.name()),
-        Effect::Count(Counted::Stop(stop)) => {
+        Effect::Count(stop) => {
             format!("count stop {}", stop.outcome.map_or("cancelled", StopOutcome::name))
         }
         Effect::Leave => "leave".to_owned(),

@@ -37,8 +37,7 @@ use super::{
     observation::Observation,
     policy::{STABLE_AFTER, restart_delay},
     state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
-    statistics::{Counted, EndedStop, ExitReason},
-    stop::{Stop, StopOutcome},
+    stop::{EndedStop, Stop, StopOutcome},
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -139,21 +138,18 @@ impl Supervision {
             return;
         }
         self.last_lines = LastLines::NotRead;
-        cx.add(Effect::Count(Counted::Exit(ExitReason::SpawnFailed)));
         self.failed(End::SpawnFailed(why), None, cx);
     }
 
     fn exited(&mut self, exit: Exit, cx: &mut Context<'_>) {
         let child = match mem::take(&mut self.state) {
             State::Running { child, .. } => {
-                cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, false))));
                 let end = End::Exited { pid: child.pid(), exit, killed: false };
                 self.failed(end, Some(cx.now.since(child.started)), cx);
                 child
             }
             State::Stopping { child, mut stop, phase } => {
                 let killed = matches!(phase, Phase::Killed { .. });
-                cx.add(Effect::Count(Counted::Exit(ExitReason::of(exit, killed))));
                 let end = End::Exited { pid: child.pid(), exit, killed };
                 stop.lost_results |= self.observed.has_lost_results(cx.now);
                 stop.outcome = Some(StopOutcome::of(&stop, &end));
@@ -187,7 +183,7 @@ impl Supervision {
     pub(super) fn end(&mut self, end: End, mut stop: Option<Stop>, cx: &mut Context<'_>) {
         if let Some(stop) = &mut stop {
             stop.outcome.get_or_insert(StopOutcome::NoRunner);
-            cx.add(Effect::Count(Counted::Stop(EndedStop::new(stop, cx.now))));
+            cx.add(Effect::Count(EndedStop::new(stop)));
             cx.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
         }
         self.state = State::Exited { end, stop };

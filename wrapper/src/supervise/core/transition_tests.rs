@@ -8,7 +8,6 @@ use super::{
     moment::Moment,
     policy::{FIRST_RESTART_DELAY, Policy, STABLE_AFTER},
     state::{LastLines, Phase, Restarts, State, Supervision},
-    statistics::{Counted, ExitReason},
     stop::{Mode, Stop, StopId, StopOutcome},
     table_tests::{SECOND, aged, callback, exited, forceful, graceful, on_failure, spawned, states},
 };
@@ -282,79 +281,47 @@ fn last_log_lines_of_failed_child_kept_until_next_child() {
 }
 
 #[test]
-fn each_exit_and_each_drain_is_counted_once() {
+fn each_drain_is_counted_once() {
     use StopOutcome::{Clean, Failed, Killed, NoRunner, Unknown};
     let exit = exited;
     let (stop, force) = (|| Event::Stop(graceful()), || Event::Stop(forceful()));
     let now = Moment::now();
     let boot = || vec![Event::Boot, spawned(now)];
     let after_boot = |events: Vec<Event>| [boot(), events].concat();
-    for (events, exits, drains) in [
-        (after_boot(vec![exit(Exit::Signal(9))]), vec![ExitReason::Signal], vec![]),
-        (
-            after_boot(vec![stop(), stop(), exit(Exit::Code(0)), stop()]),
-            vec![ExitReason::Success],
-            vec![(Mode::Graceful, Some(Clean))],
-        ),
-        (
-            after_boot(vec![stop(), force(), exit(Exit::Code(2))]),
-            vec![ExitReason::Error],
-            vec![(Mode::Graceful, Some(Failed))],
-        ),
+    for (events, drains) in [
+        (after_boot(vec![exit(Exit::Signal(9))]), vec![]),
+        (after_boot(vec![stop(), stop(), exit(Exit::Code(0)), stop()]), vec![(Mode::Graceful, Some(Clean))]),
+        (after_boot(vec![stop(), force(), exit(Exit::Code(2))]), vec![(Mode::Graceful, Some(Failed))]),
         (
             after_boot(vec![stop(), force(), exit(Exit::Code(0))]),
-            vec![ExitReason::Success],
             vec![(Mode::Graceful, Some(StopOutcome::JobsAborted))],
         ),
-        (
-            after_boot(vec![force(), Event::Tick, exit(Exit::Signal(9))]),
-            vec![ExitReason::Killed],
-            vec![(Mode::Forceful, Some(Killed))],
-        ),
-        (after_boot(vec![stop(), Event::Cancel(Cancel::default())]), vec![], vec![(Mode::Graceful, None)]),
-        (vec![stop()], vec![], vec![(Mode::Graceful, Some(NoRunner))]),
-        (
-            after_boot(vec![exit(Exit::Code(1)), stop()]),
-            vec![ExitReason::Error],
-            vec![(Mode::Graceful, Some(NoRunner))],
-        ),
+        (after_boot(vec![force(), Event::Tick, exit(Exit::Signal(9))]), vec![(Mode::Forceful, Some(Killed))]),
+        (after_boot(vec![stop(), Event::Cancel(Cancel::default())]), vec![(Mode::Graceful, None)]),
+        (vec![stop()], vec![(Mode::Graceful, Some(NoRunner))]),
+        (after_boot(vec![exit(Exit::Code(1)), stop()]), vec![(Mode::Graceful, Some(NoRunner))]),
         (
             vec![Event::Boot, Event::SpawnFailed(Arc::from("no")), stop()],
-            vec![ExitReason::SpawnFailed],
             vec![(Mode::Graceful, Some(NoRunner))],
         ),
         // It drains nothing, and is recorded once.
-        (
-            after_boot(vec![exit(Exit::Code(0)), stop(), stop()]),
-            vec![ExitReason::Success],
-            vec![(Mode::Graceful, Some(NoRunner))],
-        ),
-        (
-            after_boot(vec![stop(), exit(Exit::Unknown)]),
-            vec![ExitReason::Unknown],
-            vec![(Mode::Graceful, Some(Unknown))],
-        ),
-        (
-            after_boot(vec![stop(), exit(Exit::Code(1))]),
-            vec![ExitReason::Error],
-            vec![(Mode::Graceful, Some(Failed))],
-        ),
+        (after_boot(vec![exit(Exit::Code(0)), stop(), stop()]), vec![(Mode::Graceful, Some(NoRunner))]),
+        (after_boot(vec![stop(), exit(Exit::Unknown)]), vec![(Mode::Graceful, Some(Unknown))]),
+        (after_boot(vec![stop(), exit(Exit::Code(1))]), vec![(Mode::Graceful, Some(Failed))]),
     ] {
         let policy = Policy { termination_timeout: Some(Duration::ZERO), ..on_failure() };
         let mut supervision = Supervision::default();
-        let (mut exited, mut drained) = (Vec::new(), Vec::new());
+        let mut drained = Vec::new();
         for event in &events {
             let step = supervision.with(event.clone(), now, &policy);
             supervision = step.next;
             for effect in step.effects {
-                match effect {
-                    Effect::Count(Counted::Exit(reason)) => exited.push(reason),
-                    Effect::Count(Counted::Stop(stop)) => drained.push((stop.mode, stop.outcome)),
-                    _ => {}
+                if let Effect::Count(stop) = effect {
+                    drained.push((stop.mode, stop.outcome));
                 }
             }
         }
-        assert_eq!((exited, drained), (exits, drains), "{events:?}");
+        assert_eq!(drained, drains, "{events:?}");
     }
 }
 
@@ -375,22 +342,4 @@ fn time_after_signal_starts_when_signal_is_sent() {
         panic!("{terminating:?}")
     };
     assert_eq!(kill, sent + 60 * SECOND);
-}
-
-#[test]
-fn drain_duration_counts_from_request() {
-    let (now, policy) = (Moment::now(), Policy::default());
-    let draining = Supervision::default()
-        .with(Event::Boot, now, &policy)
-        .next
-        .with(spawned(now), now, &policy)
-        .next
-        .with(Event::Stop(Stop { requested: now, ..graceful() }), now, &policy)
-        .next;
-    let step = draining.with(exited(Exit::Code(0)), now + 90 * SECOND, &policy);
-    let duration = step.effects.iter().find_map(|effect| match effect {
-        Effect::Count(Counted::Stop(stop)) => stop.duration,
-        _ => None,
-    });
-    assert_eq!(duration, Some(90 * SECOND));
 }

@@ -1,14 +1,8 @@
-//! What every call passes: a layer that counts it by its status code, and the check of the client's rights.
+//! The check of the client's rights, which every call passes.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use hyper::http::{Request, Response};
-use tonic::{Status, body::Body};
-use tower::Service;
+use tonic::Status;
 use tracing::warn;
 
 use crate::{
@@ -21,40 +15,6 @@ use crate::{
     },
     supervise::log_key as key,
 };
-
-/// A call is counted once, when its response begins.
-#[derive(Clone, Debug)]
-pub(super) struct CountCalls<S> {
-    pub(super) inner: S,
-    pub(super) counters: Arc<Counters>,
-}
-
-impl<S> Service<Request<Body>> for CountCalls<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let path = request.uri().path().to_owned();
-        let response = self.inner.call(request);
-        let counters = Arc::clone(&self.counters);
-        Box::pin(async move {
-            let response = response.await?;
-            // The head of a response has the status of a failed call only.
-            let status = Status::from_header_map(response.headers());
-            counters.answered(&path, status.map_or(tonic::Code::Ok, |status| status.code()));
-            Ok(response)
-        })
-    }
-}
 
 /// Accepts requests whose sender has the rights, and counts the others.
 #[derive(Clone, Debug)]

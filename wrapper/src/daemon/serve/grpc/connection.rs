@@ -5,7 +5,6 @@
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -23,10 +22,7 @@ use tracing::warn;
 
 use super::places::{Place, Places};
 use crate::{
-    daemon::{
-        counters::Counters,
-        serve::{access::Requester, limits::LogRateLimiter, listen::Listener},
-    },
+    daemon::serve::{access::Requester, limits::LogRateLimiter, listen::Listener},
     supervise::log_key as key,
 };
 
@@ -42,13 +38,9 @@ pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
 type Socket = Either<UnixStream, TcpStream>;
 
 /// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed immediately.
-pub(super) fn incoming(
-    listener: Listener,
-    counters: Arc<Counters>,
-) -> impl Stream<Item = io::Result<Connection<Socket>>> {
+pub(super) fn incoming(listener: Listener) -> impl Stream<Item = io::Result<Connection<Socket>>> {
     let acceptor = Acceptor {
         listener,
-        counters,
         places: Places::default(),
         rejections: LogRateLimiter::per_minute(1),
         failures: LogRateLimiter::per_minute(1),
@@ -59,7 +51,6 @@ pub(super) fn incoming(
 #[derive(Debug)]
 struct Acceptor {
     listener: Listener,
-    counters: Arc<Counters>,
     places: Places,
     rejections: LogRateLimiter,
     failures: LogRateLimiter,
@@ -73,7 +64,6 @@ impl Acceptor {
                     if let Some(place) = self.places.take(requester) {
                         return Connection::new(socket, place, requester);
                     }
-                    self.counters.rejected_connections.add();
                     if self.rejections.allow_log() {
                         warn!({ key::PEER } = %requester, "connection rejected: too many connections are open");
                     }

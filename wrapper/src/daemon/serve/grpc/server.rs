@@ -1,6 +1,6 @@
 //! Serving the services on the listeners, within limits.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::stream::select_all;
 use grit_proto::{
@@ -17,18 +17,13 @@ use tonic_health::{
     pb::health_server::{Health, HealthServer},
     server::health_reporter,
 };
-use tower::layer::layer_fn;
 
 use super::{
-    calls::CountCalls,
     connection::{KEEPALIVE, incoming},
     upstream::Upstream,
     v1::WrapperV1,
 };
-use crate::daemon::{
-    counters::Counters,
-    serve::{limits::CALL_LIMIT, listen::Listener},
-};
+use crate::daemon::serve::{limits::CALL_LIMIT, listen::Listener};
 
 /// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
 /// the result of a change: [`status`](crate::daemon::status) limits its texts.
@@ -55,8 +50,6 @@ pub struct Services {
     pub upstream: Upstream,
     /// Without it, clients see the API of upstream's wrapper only.
     pub v1: Option<WrapperV1>,
-    /// Where the calls are counted.
-    pub counters: Arc<Counters>,
 }
 
 /// Serves the `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
@@ -66,8 +59,7 @@ pub async fn serve(
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let counters = Arc::clone(&services.counters);
-    let incoming = listeners.into_iter().map(|listener| Box::pin(incoming(listener, Arc::clone(&counters))));
+    let incoming = listeners.into_iter().map(|listener| Box::pin(incoming(listener)));
     let connections = select_all(incoming);
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
@@ -78,7 +70,6 @@ pub async fn serve(
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .layer(layer_fn(|inner| CountCalls { inner, counters: Arc::clone(&counters) }))
         .add_routes(routes(services, health))
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {

@@ -5,8 +5,6 @@ use std::{
     time::SystemTime,
 };
 
-use crate::daemon::counters::{DRAIN_STEPS, Histogram};
-
 /// The text of a metrics response. Each metric family is written once, followed by its samples.
 #[derive(Debug, Default)]
 pub(super) struct MetricsText(String);
@@ -36,21 +34,6 @@ impl MetricsText {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.gauge(name, help);
         self.sample(name, &[], format_args!("{}.{:03}", since.as_secs(), since.subsec_millis()));
-    }
-
-    pub(super) fn histograms(&mut self, name: &str, help: &str) {
-        self.family(name, "histogram", help);
-    }
-
-    /// One histogram of a family, distinguished by a label.
-    pub(super) fn histogram(&mut self, name: &str, (label, value): (&str, &str), histogram: &Histogram) {
-        let bucket = format!("{name}_bucket");
-        for (most, count) in DRAIN_STEPS.iter().zip(histogram.up_to()) {
-            self.sample(&bucket, &[(label, value), ("le", &most.to_string())], count);
-        }
-        self.sample(&bucket, &[(label, value), ("le", "+Inf")], histogram.count());
-        self.sample(&format!("{name}_sum"), &[(label, value)], histogram.sum().as_secs_f64());
-        self.sample(&format!("{name}_count"), &[(label, value)], histogram.count());
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {

@@ -10,38 +10,14 @@ use super::exposition::MetricsText;
 use crate::{
     daemon::{
         control::Control,
-        counters::{CODES, CallbackResult, Counters, METHODS},
-        host::logging,
+        counters::{CallbackResult, Counters},
         status, version,
     },
     runner::{Evidence, Health, Level},
-    supervise::{
-        End, ExitReason, Mode, Moment, Phase, RunnerState, State, StopOutcome, Supervision, process::Exit,
-    },
+    supervise::{Mode, Moment, Phase, RunnerState, State, StopOutcome, Supervision},
 };
 
 const MODES: [(Mode, &str); 2] = [(Mode::Graceful, "graceful"), (Mode::Forceful, "forceful")];
-
-/// Names of the status codes as in gRPC for Go, which dashboards expect.
-const CODE_NAMES: [&str; CODES] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
 
 pub(super) fn page(control: &Control, counters: &Counters) -> String {
     text(&control.supervision(), &control.health(), counters)
@@ -52,7 +28,6 @@ fn text(supervision: &Supervision, health: &Health, counters: &Counters) -> Stri
     let mut page = MetricsText::default();
     about(&mut page, counters);
     runner(&mut page, supervision, &shown, known.last_poll);
-    exits(&mut page, supervision, counters);
     if supervision.state.child().is_some() {
         jobs(&mut page, &shown);
     }
@@ -72,11 +47,6 @@ fn about(page: &mut MetricsText, counters: &Counters) {
         "Start time of the wrapper process, as Unix time.",
         counters.since.0,
     );
-    page.counter(
-        "grit_wrapper_log_lines_dropped_total",
-        "Log lines of the wrapper that were dropped because stderr was blocked.",
-    );
-    page.sample("grit_wrapper_log_lines_dropped_total", &[], logging::dropped());
 }
 
 fn runner(page: &mut MetricsText, supervision: &Supervision, health: &v1::Health, last_poll: Option<Moment>) {
@@ -91,8 +61,6 @@ fn runner(page: &mut MetricsText, supervision: &Supervision, health: &v1::Health
     page.gauge("grit_wrapper_runner_up", "Whether the runner's process is running (1) or not (0).");
     page.sample("grit_wrapper_runner_up", &[], u8::from(supervision.state.child().is_some()));
     let level = health.level();
-    page.gauge("grit_wrapper_runner_ready", "Whether the runner is ready to accept jobs (1) or not (0).");
-    page.sample("grit_wrapper_runner_ready", &[], u8::from(level >= Level::Ready));
     page.gauge(
         "grit_wrapper_runner_health_level",
         "Health level of the runner: 0 none, 1 process, 2 ready, 3 polling, 4 working.",
@@ -106,45 +74,17 @@ fn runner(page: &mut MetricsText, supervision: &Supervision, health: &v1::Health
         );
         page.sample("grit_wrapper_runner_health_level_max", &[], number(level_max));
     }
+    page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
+    page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts.count);
     if let Some(polled) = last_poll {
         let help = "Time of the last probe that detected an accepted job request.";
         page.moment("grit_wrapper_runner_last_poll_timestamp_seconds", help, status::time(polled));
-    }
-    if let Some(child) = supervision.state.child() {
-        page.moment(
-            "grit_wrapper_runner_start_timestamp_seconds",
-            "Start time of the runner process.",
-            status::time(child.started),
-        );
     }
 }
 
 /// `None` is 0.
 fn number(level: Level) -> i32 {
     level as i32 - Level::None as i32
-}
-
-fn exits(page: &mut MetricsText, supervision: &Supervision, counters: &Counters) {
-    page.counter("grit_wrapper_runner_restarts_total", "Restarts after the runner exited unexpectedly.");
-    page.sample("grit_wrapper_runner_restarts_total", &[], supervision.restarts.count);
-    page.counter("grit_wrapper_runner_exits_total", "Runner exits and failed starts, by reason.");
-    for reason in ExitReason::ALL {
-        page.sample(
-            "grit_wrapper_runner_exits_total",
-            &[("reason", reason.name())],
-            counters.exits[reason as usize].get(),
-        );
-    }
-    if let State::Backoff { end: End::Exited { exit, .. }, .. }
-    | State::Exited { end: End::Exited { exit, .. }, .. } = &supervision.state
-        && *exit != Exit::Unknown
-    {
-        page.gauge(
-            "grit_wrapper_runner_last_exit_code",
-            "Exit code of the last runner, or 128 plus the signal number.",
-        );
-        page.sample("grit_wrapper_runner_last_exit_code", &[], exit.shell_code());
-    }
 }
 
 fn jobs(page: &mut MetricsText, health: &v1::Health) {
@@ -180,11 +120,6 @@ fn drain(page: &mut MetricsText, supervision: &Supervision, known: &Evidence) {
     for (name, help, moment) in [
         ("grit_wrapper_drain_start_timestamp_seconds", "Time of the drain request.", Some(stop.requested)),
         (
-            "grit_wrapper_drain_deadline_timestamp_seconds",
-            "Time at which the drain becomes forceful.",
-            stop.deadline,
-        ),
-        (
             "grit_wrapper_drain_last_progress_timestamp_seconds",
             "Time of the last progress of the drain: the request, SIGQUIT to the runner, or a finished job.",
             drain_progress(supervision, known),
@@ -218,39 +153,14 @@ fn drains(page: &mut MetricsText, counters: &Counters) {
             page.sample("grit_wrapper_drains_total", &labels, counters.drains(mode, outcome).get());
         }
     }
-    page.histograms("grit_wrapper_drain_duration_seconds", "Drain duration from request to runner exit.");
-    for (mode, name) in MODES {
-        page.histogram(
-            "grit_wrapper_drain_duration_seconds",
-            ("mode", name),
-            &counters.drain_durations[mode as usize],
-        );
-    }
 }
 
 fn peers(page: &mut MetricsText, counters: &Counters) {
-    page.counter("grpc_server_handled_total", "Completed gRPC calls, by service, method and status code.");
-    for (method, (service, name)) in METHODS.iter().enumerate() {
-        for (code, code_name) in CODE_NAMES.iter().enumerate() {
-            let count = counters.requests[method][code].get();
-            // Other codes are omitted until their first call, to limit the number of series. OK is always present: a series that begins
-            // above 0 hides its first increase.
-            if count > 0 || code == 0 {
-                let labels = [("grpc_service", *service), ("grpc_method", *name), ("grpc_code", *code_name)];
-                page.sample("grpc_server_handled_total", &labels, count);
-            }
-        }
-    }
     page.counter(
         "grit_wrapper_grpc_calls_denied_total",
         "gRPC calls denied because the user has no permission.",
     );
     page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denied.get());
-    page.counter(
-        "grit_wrapper_grpc_connections_rejected_total",
-        "gRPC connections rejected because a connection limit was reached.",
-    );
-    page.sample("grit_wrapper_grpc_connections_rejected_total", &[], counters.rejected_connections.get());
     page.counter("grit_wrapper_callback_attempts_total", "Attempts to send shutdown callbacks, by result: success, failure (retried), exhausted (the last retry failed).");
     for result in CallbackResult::ALL {
         page.sample(

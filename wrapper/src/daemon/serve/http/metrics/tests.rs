@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, fs};
 use super::*;
 use crate::{
     runner::{Oldest, RunnerConfig},
-    supervise::{ChildInfo, Counted, EndedStop, Stop},
+    supervise::{ChildInfo, End, EndedStop, Stop, process::Exit},
 };
 
 /// Prefixes of the wrapper's metrics.
-pub(super) const PREFIXES: [&str; 3] = ["grit_wrapper_", "grpc_server_", "process_start_"];
+pub(super) const PREFIXES: [&str; 2] = ["grit_wrapper_", "process_start_"];
 
 pub(super) fn render(state: State, health: &Health) -> String {
     let evidence = Evidence { child: state.child(), ..health.evidence.clone() };
@@ -61,7 +61,6 @@ fn metrics_are_valid_in_every_state() {
     assert!(!before.contains("runner_health_level_max"), "it was not probed yet");
     for line in [
         "runner_up 1",
-        "runner_ready 1",
         "runner_health_level 3",
         "runner_health_level_max 3",
         "runner_jobs_limit 10",
@@ -74,7 +73,7 @@ fn metrics_are_valid_in_every_state() {
     assert!(draining.contains("drain_last_progress_timestamp_seconds"));
     assert!(after.contains("state=\"stopped\"} 1") && after.contains("drain_start_timestamp_seconds"));
     assert!(!after.contains("last_progress"));
-    assert!(failed.contains("state=\"failed\"} 1") && failed.contains("runner_last_exit_code 137\n"));
+    assert!(failed.contains("state=\"failed\"} 1"));
 }
 
 #[test]
@@ -101,24 +100,14 @@ fn drain_progress_is_time_of_latest_event() {
 #[test]
 fn counters_are_exported() {
     let counters = Counters::default();
-    let duration = Some(Duration::from_millis(90_500));
-    counters.count(Counted::Exit(ExitReason::Killed));
     let outcome = Some(StopOutcome::JobsAborted);
-    counters.count(Counted::Stop(EndedStop { mode: Mode::Graceful, outcome, duration }));
-    counters.answered("/grit.wrapper.v1.Wrapper/Drain", tonic::Code::PermissionDenied);
+    counters.count(EndedStop { mode: Mode::Graceful, outcome });
     counters.denied.add();
     counters.attempts[CallbackResult::Failure as usize].add();
     let page = text(&Supervision::default(), &Health::default(), &counters);
     for line in [
-        "grit_wrapper_runner_exits_total{reason=\"killed\"} 1",
         "grit_wrapper_drains_total{mode=\"graceful\",outcome=\"jobs_aborted\"} 1",
         "grit_wrapper_drains_total{mode=\"forceful\",outcome=\"jobs_aborted\"} 0",
-        "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"60\"} 0",
-        "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"300\"} 1",
-        "grit_wrapper_drain_duration_seconds_bucket{mode=\"graceful\",le=\"+Inf\"} 1",
-        "grit_wrapper_drain_duration_seconds_sum{mode=\"graceful\"} 90.5",
-        "grpc_server_handled_total{grpc_service=\"grit.wrapper.v1.Wrapper\",grpc_method=\"Drain\",grpc_code=\"PermissionDenied\"} 1",
-        "grpc_server_handled_total{grpc_service=\"grit.wrapper.v1.Wrapper\",grpc_method=\"Drain\",grpc_code=\"OK\"} 0",
         "grit_wrapper_grpc_calls_denied_total 1",
         "grit_wrapper_callback_attempts_total{result=\"failure\"} 1",
     ] {
@@ -126,20 +115,11 @@ fn counters_are_exported() {
     }
 }
 
-#[test]
-fn grpc_code_labels_match_code_numbers() {
-    for (number, name) in CODE_NAMES.iter().enumerate() {
-        let code = tonic::Code::from_i32(i32::try_from(number).unwrap());
-        let ours = format!("{code:?}").replace("Ok", "OK").replace("Cancelled", "Canceled");
-        assert_eq!(ours, *name);
-    }
-}
-
 /// The rules of `promtool check metrics`.
 #[test]
 fn metric_families_precede_samples_and_are_unique() {
     for text in states_of_one_runner().into_iter().map(|state| render(state, &busy())) {
-        let (mut family, mut histogram) = (String::new(), false);
+        let mut family = String::new();
         let mut seen = Vec::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -150,12 +130,9 @@ fn metric_families_precede_samples_and_are_unique() {
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert_eq!((name, kind == "counter"), (family.as_str(), name.ends_with("_total")));
-                histogram = kind == "histogram";
             } else {
                 let name = line.split(['{', ' ']).next().unwrap();
-                let parts = ["_bucket", "_sum", "_count"];
-                let is_part = parts.iter().any(|part| name.strip_suffix(part) == Some(family.as_str()));
-                assert!(if histogram { is_part } else { name == family }, "{line}");
+                assert_eq!(name, family, "{line}");
                 line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
             }
         }
