@@ -66,8 +66,7 @@ pub(super) fn own_line(text: &str) -> String {
     format!("\n\n    {text}")
 }
 
-/// A clause about the drain that stops or has stopped the runner: `the runner is draining (id "deploy-7", requested by uid 0 (root), unix
-/// socket)`. Upstream's wrapper does not report it.
+/// A clause about the drain that stops or has stopped the runner: `the runner is draining (id "deploy-7", requested by uid 0, unix socket)`. Upstream's wrapper does not report it.
 pub(super) fn drained(snapshot: &Snapshot) -> Option<String> {
     let drain = snapshot.drain()?;
     let what = match snapshot.report.status {

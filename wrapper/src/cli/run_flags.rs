@@ -9,7 +9,6 @@ use crate::{
     daemon::{
         callback::{AllowedUrls, UrlPrefix},
         serve::{
-            access::{Access, UserOrGroup},
             http,
             listen::{self, Address, Rules, SocketAccess},
         },
@@ -34,6 +33,19 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_SOCKET_GROUP", value_name = "GROUP")]
     pub socket_group: Option<String>,
 
+    /// Another unix socket of the gRPC API: unix:///absolute/path. Its clients can read the status, and cannot drain, cancel or start.
+    /// Default: none.
+    #[arg(long, env = "GRIT_WRAPPER_STATUS_LISTEN", value_name = "URL")]
+    pub status_listen: Option<Address>,
+
+    /// Mode of the socket of --status-listen, in octal.
+    #[arg(long, env = "GRIT_WRAPPER_STATUS_SOCKET_MODE", value_name = "MODE", value_parser = octal_mode, default_value = "0660")]
+    pub status_socket_mode: u32,
+
+    /// Group of the socket of --status-listen: group name or GID. Default: the wrapper's group.
+    #[arg(long, env = "GRIT_WRAPPER_STATUS_SOCKET_GROUP", value_name = "GROUP")]
+    pub status_socket_group: Option<String>,
+
     /// Allow a --grpc-listen TCP address that other hosts can reach. Every client that can connect can then stop the runner.
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
@@ -45,15 +57,6 @@ pub struct Run {
     /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only, without authentication.
     #[arg(long)]
     pub insecure_http_beyond_loopback: bool,
-
-    /// User or @group that can drain, cancel and start. If --allow-control or --allow-read is set, only the listed users, root and the
-    /// wrapper's user have access.
-    #[arg(long, env = "GRIT_WRAPPER_ALLOW_CONTROL", value_name = "WHO", value_delimiter = ',')]
-    pub allow_control: Vec<UserOrGroup>,
-
-    /// User or @group with read-only access.
-    #[arg(long, env = "GRIT_WRAPPER_ALLOW_READ", value_name = "WHO", value_delimiter = ',')]
-    pub allow_read: Vec<UserOrGroup>,
 
     /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs whose host does not have a loopback, link-local or
     /// metadata address.
@@ -183,10 +186,13 @@ impl ValueEnum for Leftovers {
 impl Run {
     /// The checks that involve more than one value.
     pub(super) fn check(&self) -> Result<(), String> {
-        match &self.http_listen {
-            Some(Address::Unix(_)) => Err("--http-listen: expected tcp://host:port".to_owned()),
-            Some(Address::Tcp(_)) | None => Ok(()),
+        if let Some(Address::Tcp(_)) = self.status_listen {
+            return Err("--status-listen: expected unix:///absolute/path".to_owned());
         }
+        if let Some(Address::Unix(_)) = self.http_listen {
+            return Err("--http-listen: expected tcp://host:port".to_owned());
+        }
+        Ok(())
     }
 
     pub fn settings(&self) -> Settings {
@@ -199,12 +205,19 @@ impl Run {
                 beyond_loopback: self.insecure_tcp_beyond_loopback,
                 allowed_by: "--insecure-tcp-beyond-loopback",
             },
+            status_listen: self.status_listen.clone(),
+            status_rules: Rules {
+                access: SocketAccess {
+                    mode: self.status_socket_mode,
+                    group: self.status_socket_group.clone(),
+                },
+                ..Rules::default()
+            },
             http: self.http_listen.clone().map(|address| http::Settings {
                 address,
                 remote: self.insecure_http_beyond_loopback,
                 remote_allowed_by: "--insecure-http-beyond-loopback",
             }),
-            access: Access::new(self.allow_control.clone(), self.allow_read.clone()),
             callbacks: AllowedUrls::new(self.allow_callback.clone()),
             policy: self.policy(),
             drain_timeout: self.drain_timeout,

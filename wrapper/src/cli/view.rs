@@ -224,7 +224,7 @@ mod tests {
                 mode: Mode::Graceful.into(),
                 reason: "version 2".to_owned(),
                 requested_at: at(1_700_000_060, 0),
-                requested_by: "uid 1000 (deploy), unix socket".to_owned(),
+                requested_by: "uid 1000, unix socket".to_owned(),
                 signalled: true,
                 open_requests: Some(0),
                 ..Drain::default()
@@ -245,7 +245,7 @@ mod tests {
         jobs       12
         oldest job 2h10m3s, stage step_script
         drain      graceful, id deploy-7, reason: version 2
-        requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+        requested  2023-11-14T22:14:20Z by uid 1000, unix socket
         SIGQUIT    sent while no job request was open
         ");
         assert_eq!(line(&draining()), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
@@ -256,7 +256,7 @@ mod tests {
         let mut two = draining();
         let drain = two.drain.as_mut().unwrap();
         drain.set_mode(Mode::Forceful);
-        drain.forced_by = "uid 0 (root), unix socket".to_owned();
+        drain.forced_by = "uid 0, unix socket".to_owned();
         two.last_drain = Some(Drain {
             id: "deploy-6".to_owned(),
             outcome: DrainOutcome::Clean.into(),
@@ -267,13 +267,13 @@ mod tests {
         let (_, drains) = text.split_once("stage step_script\n").unwrap();
         insta::assert_snapshot!(drains, @r"
         last drain graceful, id deploy-6, reason: version 2
-                   requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
+                   requested  2023-11-14T22:14:20Z by uid 1000, unix socket
                    SIGQUIT    sent while no job request was open
                    outcome    clean: the runner finished its jobs and exited
                    exit       code 0
         drain      forceful, id deploy-7, reason: version 2
-        requested  2023-11-14T22:14:20Z by uid 1000 (deploy), unix socket
-        forced by  uid 0 (root), unix socket
+        requested  2023-11-14T22:14:20Z by uid 1000, unix socket
+        forced by  uid 0, unix socket
         ");
     }
 

@@ -4,7 +4,7 @@ use tracing::info;
 
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Stop};
-use crate::{daemon::serve::access::Requester, text::visible::visible_line};
+use crate::{daemon::serve::requester::Requester, text::visible::visible_line};
 
 /// An accepted change. Unknown and inapplicable values are omitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +61,6 @@ impl<'a> Change<'a> {
             { key::DEADLINE_SECONDS } = self.deadline_seconds,
             { key::CALLBACKS } = self.callbacks,
             { key::TRANSPORT } = requester.transport(),
-            { key::USER } = requester.user(),
             { key::UID } = uid,
             { key::GID } = gid,
             { key::PID } = pid,

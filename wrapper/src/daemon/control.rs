@@ -20,7 +20,7 @@ use crate::supervise::{
     process::{self, Launcher},
 };
 use crate::{
-    daemon::serve::{access::Requester, limits::CallLogLimit},
+    daemon::serve::{limits::CallLogLimit, requester::Requester},
     runner::{Health, Job, Prober},
     text::duration,
 };

@@ -92,7 +92,7 @@ async fn supervise(settings: &Settings, earlier: EarlierSockets) -> Result<u8, R
     probe(&mut tasks, &prober, &supervisor, publish_health);
     serve_http(&mut tasks, &control, &counters, opened.http);
     let stop_serving = CancellationToken::new();
-    serve_grpc(&mut tasks, settings, control, counters, opened.grpc, stop_serving.clone());
+    serve_grpc(&mut tasks, control, counters, (opened.grpc, opened.status), stop_serving.clone());
 
     let end = end(supervision, &mut tasks).await?;
     leave(&end, tasks, kept, &stop_serving).await
@@ -197,16 +197,15 @@ fn serve_http(tasks: &mut Tasks, control: &Control, counters: &Arc<Counters>, li
 
 fn serve_grpc(
     tasks: &mut Tasks,
-    settings: &Settings,
     control: Control,
     counters: Arc<Counters>,
-    listeners: Vec<Listener>,
+    (listeners, status): (Vec<Listener>, Option<Listener>),
     stop: CancellationToken,
 ) {
-    let authorizer = Authorizer::new(settings.access.clone(), counters);
+    let authorizer = Authorizer::new(counters);
     let upstream = Upstream::new(control.clone(), authorizer.clone());
     let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)) };
-    tasks.spawn_fallible(GRPC, grpc::serve(listeners, services, stop));
+    tasks.spawn_fallible(GRPC, grpc::serve(listeners, status, services, stop));
 }
 
 /// Waits for the end of the supervisor, or for the failure of another task.

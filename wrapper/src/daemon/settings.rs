@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use super::callback::AllowedUrls;
 use crate::supervise::Policy;
 use crate::{
-    daemon::serve::{access::Access, http, listen},
+    daemon::serve::{http, listen},
     runner,
 };
 
@@ -15,8 +15,10 @@ pub struct Settings {
     pub command: Vec<OsString>,
     pub grpc_listen: Vec<listen::Address>,
     pub grpc_rules: listen::Rules,
+    /// A unix socket on which clients can only read the status.
+    pub status_listen: Option<listen::Address>,
+    pub status_rules: listen::Rules,
     pub http: Option<http::Settings>,
-    pub access: Access,
     pub callbacks: AllowedUrls,
     pub policy: Policy,
     /// The deadline of a drain that a signal requests.

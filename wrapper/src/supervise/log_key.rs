@@ -47,4 +47,3 @@ pub const TARGET_URL: &str = "target_url";
 pub const TO: &str = "to";
 pub const TRANSPORT: &str = "transport";
 pub const UID: &str = "uid";
-pub const USER: &str = "user";

@@ -4,21 +4,23 @@ use std::{path::Path, process::Output};
 
 use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
-    wrapper_v1::{Callback, DrainRequest},
+    wrapper_v1::{
+        Callback, CancelRequest, DrainRequest, GetStatusRequest, Mode, StartRequest, WatchRequest,
+        wrapper_client::WrapperClient,
+    },
 };
 use tonic::Code;
 
 use crate::{
-    support::{Start, UNRELATED_USER, Wrapper, as_user, is_root, tcp_client},
-    web::{ask, ready_with},
+    support::{Start, UNRELATED_USER, Wrapper, as_user, is_root, unix_channel, unix_client},
+    web::{ask, ready_at},
 };
 
 /// Runs a command of the wrapper as another user.
-fn ask_as_stranger(wrapper: &Wrapper, command: &[&str]) -> Output {
+fn ask_as_stranger(wrapper: &Wrapper, address: &str, command: &str) -> Output {
     let (mut unrelated, _program) = as_user(UNRELATED_USER, Path::new(env!("CARGO_BIN_EXE_grit-wrapper")));
     wrapper.open_folder();
-    let address = format!("unix://{}", wrapper.path("w.sock").display());
-    unrelated.args(command).arg("--address").arg(address).output().unwrap()
+    unrelated.args([command, "--address", address]).output().unwrap()
 }
 
 /// Only root can run these tests: for other users, the kernel reports the wrapper's user for every client.
@@ -35,63 +37,75 @@ async fn ready(flags: &[&str]) -> Wrapper {
     wrapper
 }
 
-#[tokio::test]
-async fn unlisted_user_is_rejected_and_logged() {
-    if !is_root() {
-        return grit_testkit::not_covered("that another user is refused", ONLY_ROOT);
-    }
-    let wrapper = ready(&["--allow-control=4343"]).await;
-    for command in ["status", "drain"] {
-        let answer = ask_as_stranger(&wrapper, &[command]);
-        assert_eq!(answer.status.code(), Some(1), "{}", text(&answer));
-        assert!(text(&answer).contains("has no access"), "{}", text(&answer));
-    }
-    wrapper.logged("uid 4242, unix socket").await;
-    assert_eq!(wrapper.record(), "ready");
+/// The sockets of these flags: one for control, and one for the status that every user can connect to.
+async fn with_status_socket(flags: &[&str]) -> (Wrapper, String) {
+    let start = Start::new();
+    let status = format!("unix://{}", start.folder_path().join("status.sock").display());
+    let wrapper = start
+        .flags(&["--start-grace=0s", "--status-socket-mode=0666", &format!("--status-listen={status}")])
+        .flags(flags)
+        .child(&[]);
+    drop(wrapper.client().await);
+    wrapper.child_ready().await;
+    (wrapper, status)
 }
 
+/// The kernel checks the mode of each socket.
 #[tokio::test]
-async fn read_only_user_can_read_but_not_drain() {
+async fn users_of_the_status_socket_can_only_read() {
     if !is_root() {
         return grit_testkit::not_covered("that a reader can look but not drain", ONLY_ROOT);
     }
-    let wrapper = ready(&["--allow-read=4242"]).await;
-    let answer = ask_as_stranger(&wrapper, &["status"]);
-    assert_eq!(answer.status.code(), Some(0), "{}", text(&answer));
-    let answer = ask_as_stranger(&wrapper, &["drain"]);
-    assert!(text(&answer).contains("read-only access"), "{}", text(&answer));
+    let (wrapper, status) = with_status_socket(&[]).await;
+    let control = format!("unix://{}", wrapper.path("w.sock").display());
+    for (address, command, code, shown) in [
+        (&status, "status", 0, "state      running"),
+        (&status, "drain", 1, "this address of the wrapper is read-only (--status-listen)"),
+        (&status, "cancel", 1, "this address of the wrapper is read-only (--status-listen)"),
+        (&status, "start", 1, "this address of the wrapper is read-only (--status-listen)"),
+        (&control, "status", 2, "ermission"),
+    ] {
+        let answer = ask_as_stranger(&wrapper, address, command);
+        assert_eq!(answer.status.code(), Some(code), "{command}: {}", text(&answer));
+        assert!(text(&answer).contains(shown), "{command}: {}", text(&answer));
+    }
+    wrapper.logged("uid 4242, unix socket").await;
     assert_eq!(wrapper.record(), "ready");
-    // The wrapper's user has access.
     wrapper.client().await.graceful().await;
     wrapper.recorded("ready QUIT").await;
 }
 
 #[tokio::test]
-async fn tcp_is_read_only_with_allow_list() {
-    let wrapper = ready(&["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"]).await;
-    let log = wrapper.read("log");
-    let line = log.lines().find(|line| line.contains("tcp://127.0.0.1:0")).unwrap();
-    assert!(
-        log.lines().any(|line| line.contains("WARN") && line.contains("any user of the host can control the runner")),
-        "{log}"
-    );
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
-    assert_eq!(client.status().await.0, Status::Running);
-    let refused = client.graceful_with(None).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
+async fn status_socket_rejects_every_change() {
+    let (wrapper, status) = with_status_socket(&[]).await;
+    let path = Path::new(status.strip_prefix("unix://").unwrap());
+    let mut upstream = unix_client(path).await.unwrap();
+    assert_eq!(upstream.status().await.0, Status::Running);
+    let mut v1 = WrapperClient::new(unix_channel(path).await.unwrap());
+    assert!(v1.get_status(GetStatusRequest {}).await.unwrap().into_inner().pid.is_some());
+    assert!(v1.watch(WatchRequest {}).await.unwrap().into_inner().message().await.unwrap().is_some());
+    let drain =
+        |mode: Mode| DrainRequest { id: "d".to_owned(), mode: mode.into(), ..DrainRequest::default() };
+    for denied in [
+        upstream.graceful_with(None).await.map(drop),
+        v1.drain(drain(Mode::Graceful)).await.map(drop),
+        v1.drain(drain(Mode::Forceful)).await.map(drop),
+        v1.cancel(CancelRequest::default()).await.map(drop),
+        v1.start(StartRequest {}).await.map(drop),
+    ] {
+        assert_eq!(denied.unwrap_err().code(), Code::PermissionDenied);
+    }
     assert_eq!(wrapper.record(), "ready");
+    let log = wrapper.read("log");
+    assert!(!log.contains("change accepted"), "{log}");
 }
 
 /// The journal limits the number of lines of a service per time, including those of the runner.
 #[tokio::test]
 async fn refusal_log_lines_are_rate_limited() {
-    let lists = ["--allow-control=4343", "--grpc-listen=tcp://127.0.0.1:0"];
-    let (wrapper, url) = ready_with(&lists, &[]).await;
-    let log = wrapper.read("log");
-    let line = log.lines().find(|line| line.contains("\"address\":\"tcp") && !line.contains("HTTP")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(line).unwrap();
-    let mut client = tcp_client(line["bound"].as_str().unwrap()).await.unwrap();
+    let (wrapper, status) = with_status_socket(&["--http-listen=tcp://127.0.0.1:0"]).await;
+    let url = ready_at(&wrapper).await;
+    let mut client = unix_client(Path::new(status.strip_prefix("unix://").unwrap())).await.unwrap();
     for _ in 0..100 {
         client.graceful_with(None).await.unwrap_err();
     }

@@ -23,7 +23,7 @@ use super::{
     logging,
     upgrade::{Upgrade, UpgradeError},
 };
-use crate::daemon::{audit::Change, serve::access::Requester};
+use crate::daemon::{audit::Change, serve::requester::Requester};
 use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 

@@ -30,10 +30,13 @@ pub(super) struct StateFile {
 pub(super) struct Opened {
     pub(super) state: Option<StateFile>,
     pub(super) grpc: Vec<Listener>,
+    /// For the status only.
+    pub(super) status: Option<Listener>,
     pub(super) http: Option<Listener>,
 }
 
 const GRPC_LISTEN: &str = "--grpc-listen";
+const STATUS_LISTEN: &str = "--status-listen";
 const HTTP_LISTEN: &str = "--http-listen";
 
 pub(super) async fn open(
@@ -48,6 +51,12 @@ pub(super) async fn open(
     for address in &settings.grpc_listen {
         grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut earlier, kept), lost).await?);
     }
+    let status = match &settings.status_listen {
+        Some(address) => {
+            Some(bind(STATUS_LISTEN, address, &settings.status_rules, (&mut earlier, kept), lost).await?)
+        }
+        None => None,
+    };
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
         Some(http) => {
@@ -57,7 +66,7 @@ pub(super) async fn open(
     };
     // Sockets that are not used are closed, so that the runner does not inherit them.
     drop(earlier);
-    Ok(Opened { state, grpc, http })
+    Ok(Opened { state, grpc, status, http })
 }
 
 async fn open_state(settings: &Settings) -> Result<Option<StateFile>, RunError> {

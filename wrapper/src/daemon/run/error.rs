@@ -13,7 +13,7 @@ use crate::{
 pub enum RunError {
     #[error("cannot run the command")]
     Command(#[from] CommandError),
-    #[error("{}", .source.flag(.flag))]
+    #[error("{flag}")]
     Listen {
         flag: &'static str,
         #[source]

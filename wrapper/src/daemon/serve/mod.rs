@@ -1,7 +1,7 @@
-//! The servers: addresses, rights of the peers, gRPC and HTTP.
+//! The servers: addresses, clients, gRPC and HTTP.
 
-pub mod access;
 pub mod grpc;
 pub mod http;
 pub(crate) mod limits;
 pub mod listen;
+pub(crate) mod requester;

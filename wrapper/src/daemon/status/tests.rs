@@ -112,7 +112,7 @@ fn status_json_matches_snapshot() {
         last_drain: Some(drain(None)),
         cancelled_drain: Some(CancelledDrain {
             id: "deploy-6".to_owned(),
-            cancelled_by: "uid 0 (root), unix socket".to_owned(),
+            cancelled_by: "uid 0, unix socket".to_owned(),
             cancelled_at: at(1_700_000_030),
         }),
         wrapper_version: "0.1.0".to_owned(),
@@ -128,7 +128,7 @@ fn status_json_matches_snapshot() {
     "killed":true}},
     "last_drain":{"id":"deploy-7","mode":"graceful","reason":"","requested_at":"2023-11-14T22:14:20.5Z","requested_by":"","forced_by":"","deadline":null,"signalled":false,"outcome":"jobs_aborted","open_requests":null,"waits_for":"a gap","exit":{"how":{"unknown":true},
     "killed":true}},
-    "cancelled_drain":{"id":"deploy-6","cancelled_by":"uid 0 (root), unix socket","cancelled_at":"2023-11-14T22:13:50.5Z"},
+    "cancelled_drain":{"id":"deploy-6","cancelled_by":"uid 0, unix socket","cancelled_at":"2023-11-14T22:13:50.5Z"},
     "shutting_down":false,"wrapper_version":"0.1.0","registrations":[{"url":"https://a","system_id":null,"runner_ids":[1],"sections_without_id":0}],"joined":true,"joined_id":null}
     "#);
     insta::assert_snapshot!(json_list(&[Job { age, ..Job::default() }]), @r#"[{"id":null,"state":"","stage":"","executor_stage":"","age_seconds":61}]"#);

@@ -103,7 +103,7 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
 #[test]
 fn cancelled_stop_is_kept_with_its_client_and_time() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let cancel = Cancel { id: None, by: "uid 0 (root), unix socket".into() };
+    let cancel = Cancel { id: None, by: "uid 0, unix socket".into() };
     let next = waiting(now, graceful()).with(Event::Cancel(cancel.clone()), now, &policy).next;
     let record = Cancelled { id: "test".into(), by: cancel.by, at: now };
     assert_eq!(next.cancelled.as_deref(), Some(&record));

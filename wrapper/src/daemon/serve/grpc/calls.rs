@@ -1,4 +1,4 @@
-//! The check of the client's rights, which every call passes.
+//! The client of a call, and whether it may change anything.
 
 use std::sync::Arc;
 
@@ -8,43 +8,42 @@ use tracing::warn;
 use crate::{
     daemon::{
         counters::Counters,
-        serve::{
-            access::{Access, Requester, Rights},
-            limits::CallLogLimit,
-        },
+        serve::{limits::CallLogLimit, requester::Requester},
     },
     supervise::log_key as key,
 };
 
-/// Accepts requests whose sender has the rights, and counts the others.
+/// The client of a connection, among the extensions of each of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) requester: Requester,
+    /// The address is for the status only.
+    pub(super) is_read_only: bool,
+}
+
+/// Accepts calls that change something, except those on the address for the status, which it counts.
 #[derive(Clone, Debug)]
 pub struct Authorizer {
-    access: Access,
     counters: Arc<Counters>,
     log_limit: CallLogLimit,
 }
 
 impl Authorizer {
-    pub fn new(access: Access, counters: Arc<Counters>) -> Self {
-        Self { access, counters, log_limit: CallLogLimit::default() }
+    pub fn new(counters: Arc<Counters>) -> Self {
+        Self { counters, log_limit: CallLogLimit::default() }
     }
 
-    /// The message of a request, and its sender.
+    /// The message of a request that changes something, and its sender.
     /// Fails with `PERMISSION_DENIED`, which is counted, and logged up to a limit.
-    pub(super) fn open<T>(
-        &self,
-        needed: Rights,
-        request: tonic::Request<T>,
-    ) -> Result<(T, Requester), Status> {
-        let requester = request.extensions().get::<Requester>().copied();
-        let requester = requester.ok_or_else(|| Status::internal("the client of the request is unknown"))?;
-        let rights = self.access.of(requester);
-        if rights < needed {
+    pub(super) fn change<T>(&self, request: tonic::Request<T>) -> Result<(T, Requester), Status> {
+        let client = request.extensions().get::<Client>().copied();
+        let Client { requester, is_read_only } =
+            client.ok_or_else(|| Status::internal("the client of the request is unknown"))?;
+        if is_read_only {
             self.counters.denied.add();
             if self.log_limit.allow_log() {
                 let (uid, gid, pid) = requester.ids();
                 warn!(
-                    ?rights,
                     { key::PEER } = %requester,
                     { key::UID } = uid,
                     { key::GID } = gid,
@@ -52,7 +51,9 @@ impl Authorizer {
                     "request denied"
                 );
             }
-            return Err(Status::permission_denied(rights.denial()));
+            return Err(Status::permission_denied(
+                "this address of the wrapper is read-only (--status-listen)",
+            ));
         }
         Ok((request.into_inner(), requester))
     }

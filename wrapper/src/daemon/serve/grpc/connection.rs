@@ -20,9 +20,12 @@ use tokio_util::either::Either;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use super::places::{Place, Places};
+use super::{
+    calls::Client,
+    places::{Place, Places},
+};
 use crate::{
-    daemon::serve::{access::Requester, limits::LogRateLimiter, listen::Listener},
+    daemon::serve::{limits::LogRateLimiter, listen::Listener, requester::Requester},
     supervise::log_key as key,
 };
 
@@ -37,10 +40,14 @@ pub(super) const KEEPALIVE: Duration = Duration::from_secs(60);
 
 type Socket = Either<UnixStream, TcpStream>;
 
-/// The connections of one listener, without end. A failed accept is retried. A connection beyond the limits is closed immediately.
-pub(super) fn incoming(listener: Listener) -> impl Stream<Item = io::Result<Connection<Socket>>> {
+/// The connections of one listener, without end. `is_read_only`: it is for the status only. A failed accept is retried. A connection beyond the limits is closed immediately.
+pub(super) fn incoming(
+    listener: Listener,
+    is_read_only: bool,
+) -> impl Stream<Item = io::Result<Connection<Socket>>> {
     let acceptor = Acceptor {
         listener,
+        is_read_only,
         places: Places::default(),
         rejections: LogRateLimiter::per_minute(1),
         failures: LogRateLimiter::per_minute(1),
@@ -51,6 +58,7 @@ pub(super) fn incoming(listener: Listener) -> impl Stream<Item = io::Result<Conn
 #[derive(Debug)]
 struct Acceptor {
     listener: Listener,
+    is_read_only: bool,
     places: Places,
     rejections: LogRateLimiter,
     failures: LogRateLimiter,
@@ -62,7 +70,8 @@ impl Acceptor {
             match self.accept().await {
                 Ok((socket, requester)) => {
                     if let Some(place) = self.places.take(requester) {
-                        return Connection::new(socket, place, requester);
+                        let client = Client { requester, is_read_only: self.is_read_only };
+                        return Connection::new(socket, place, client);
                     }
                     if self.rejections.allow_log() {
                         warn!({ key::PEER } = %requester, "connection rejected: too many connections are open");
@@ -98,7 +107,7 @@ impl Acceptor {
 #[derive(Debug)]
 pub(super) struct Connection<S> {
     stream: S,
-    requester: Requester,
+    client: Client,
     authority: AnyAuthority,
     /// The time for the first byte, until it has arrived.
     silence: Option<Pin<Box<Sleep>>>,
@@ -106,10 +115,10 @@ pub(super) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    fn new(stream: S, place: Place, requester: Requester) -> Self {
+    fn new(stream: S, place: Place, client: Client) -> Self {
         Self {
             stream,
-            requester,
+            client,
             authority: AnyAuthority::default(),
             silence: Some(Box::pin(sleep(FIRST_BYTE_LIMIT))),
             _place: place,
@@ -118,11 +127,10 @@ impl<S> Connection<S> {
 }
 
 impl<S> Connected for Connection<S> {
-    /// The client of a connection, among the extensions of each of its requests.
-    type ConnectInfo = Requester;
+    type ConnectInfo = Client;
 
-    fn connect_info(&self) -> Requester {
-        self.requester
+    fn connect_info(&self) -> Client {
+        self.client
     }
 }
 
@@ -187,9 +195,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connection_without_first_byte_times_out() {
         let places = Places::default();
-        let place = || places.take(Requester::Signal("none")).unwrap();
+        let client = Client { requester: Requester::Signal("none"), is_read_only: false };
+        let place = || places.take(client.requester).unwrap();
         let (_peer, stream) = duplex(64);
-        let mut connection = Connection::new(stream, place(), Requester::Signal("none"));
+        let mut connection = Connection::new(stream, place(), client);
         let begin = Instant::now();
         let error = connection.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -197,7 +206,7 @@ mod tests {
         drop(connection);
 
         let (mut peer, stream) = duplex(64);
-        let mut connection = Connection::new(stream, place(), Requester::Signal("none"));
+        let mut connection = Connection::new(stream, place(), client);
         advance(FIRST_BYTE_LIMIT - Duration::from_secs(1)).await;
         peer.write_all(b"x").await.unwrap();
         assert_eq!(connection.read_u8().await.unwrap(), b'x');

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::daemon::serve::access::{self, Requester};
+use crate::daemon::serve::requester::Requester;
 
 /// Open connections of one listener; a deployment needs one.
 const MAX_CONNECTIONS: usize = 48;
@@ -62,7 +62,7 @@ impl Places {
             // These have no user.
             Requester::Tcp(_) | Requester::Signal(_) => None,
         };
-        let is_privileged = uid.is_some_and(access::is_privileged);
+        let is_privileged = requester.is_privileged();
         let of_user = uid.filter(|_| !is_privileged).map(|uid| self.users.take(uid));
         let of_user = match of_user {
             Some(None) => return None,

@@ -52,15 +52,18 @@ pub struct Services {
     pub v1: Option<WrapperV1>,
 }
 
-/// Serves the `listeners` until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
+/// Serves the `listeners`, and `status` for reading only, until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
 /// A connection that fails ends alone.
 pub async fn serve(
     listeners: Vec<Listener>,
+    status: Option<Listener>,
     services: Services,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let incoming = listeners.into_iter().map(|listener| Box::pin(incoming(listener)));
-    let connections = select_all(incoming);
+    let control = listeners.into_iter().map(|listener| (listener, false));
+    let all = control.chain(status.map(|listener| (listener, true)));
+    let connections =
+        select_all(all.map(|(listener, is_read_only)| Box::pin(incoming(listener, is_read_only))));
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
     if services.v1.is_some() {

@@ -12,11 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::calls::Authorizer;
 use crate::{
-    daemon::{
-        control::Control,
-        serve::access::{Requester, Rights},
-        status,
-    },
+    daemon::{control::Control, serve::requester::Requester, status},
     supervise::{State, StopId},
 };
 
@@ -65,9 +61,8 @@ impl Upstream {
 impl ProcessWrapper for Upstream {
     async fn check_status(
         &self,
-        request: Request<CheckStatusRequest>,
+        _: Request<CheckStatusRequest>,
     ) -> Result<Response<CheckStatusResponse>, Status> {
-        self.authorizer.open(Rights::Read, request)?;
         let (status, failure_reason) = self.current();
         Ok(Response::new(CheckStatusResponse { status, failure_reason }))
     }
@@ -77,7 +72,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        let (request, requester) = self.authorizer.open(Rights::Control, request)?;
+        let (request, requester) = self.authorizer.change(request)?;
         // Upstream's client always sends the message. An empty URL means "no callback".
         let callback = request.shutdown_callback;
         let (status, failure_reason) = self.drain(Mode::Graceful, callback, requester).await?;
@@ -90,7 +85,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let (InitForcefulShutdownRequest {}, requester) = self.authorizer.open(Rights::Control, request)?;
+        let (InitForcefulShutdownRequest {}, requester) = self.authorizer.change(request)?;
         let (status, failure_reason) = self.drain(Mode::Forceful, None, requester).await?;
         Ok(Response::new(InitForcefulShutdownResponse { status, failure_reason }))
     }

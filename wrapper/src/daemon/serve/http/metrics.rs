@@ -158,7 +158,7 @@ fn drains(page: &mut MetricsText, counters: &Counters) {
 fn peers(page: &mut MetricsText, counters: &Counters) {
     page.counter(
         "grit_wrapper_grpc_calls_denied_total",
-        "gRPC calls denied because the user has no permission.",
+        "gRPC calls denied because the address of the wrapper is read-only.",
     );
     page.sample("grit_wrapper_grpc_calls_denied_total", &[], counters.denied.get());
     page.counter("grit_wrapper_callback_attempts_total", "Attempts to send shutdown callbacks, by result: success, failure (retried), exhausted (the last retry failed).");

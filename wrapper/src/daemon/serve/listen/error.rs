@@ -19,7 +19,7 @@ pub enum ListenError {
     NotASocket { address: Address, path: PathBuf },
     #[error("{address}: the path is too long for a socket (at most 107 bytes)")]
     TooLong { address: Address },
-    #[error("group {group:?} does not exist on this host")]
+    #[error("group {group:?} is not in /etc/group; use the GID of a group of a directory service")]
     NoSuchGroup { group: String },
     #[error(
         "{address}: other hosts can reach {resolved}, and TCP clients are not authenticated; listen on \
@@ -43,11 +43,4 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
-}
-
-impl ListenError {
-    /// The flag with the wrong value; `listen` is the flag with the address.
-    pub(crate) fn flag<'a>(&self, listen: &'a str) -> &'a str {
-        if matches!(self, Self::NoSuchGroup { .. }) { "--socket-group" } else { listen }
-    }
 }

@@ -30,13 +30,10 @@ use tokio::{
 use tracing::{error, warn};
 
 use super::{Address, ListenError, LostSockets};
-use crate::{
-    daemon::serve::access,
-    supervise::{
-        lock_wait::{self, Attempt, LockOwner},
-        log_key as key,
-        record::folder,
-    },
+use crate::supervise::{
+    lock_wait::{self, Attempt, LockOwner},
+    log_key as key,
+    record::folder,
 };
 
 /// Size of Linux's `sun_path` without the closing zero.
@@ -207,8 +204,15 @@ fn io(address: &Address, what: &'static str) -> impl FnOnce(io::Error) -> Listen
     move |source| ListenError::Io { address, what, source }
 }
 
+/// The GID of a group. A group of a directory service must be given by GID.
 fn group_id(group: &str) -> Result<u32, ListenError> {
-    access::group_id(group).map_err(|_| ListenError::NoSuchGroup { group: group.to_owned() })
+    if let Ok(gid) = group.parse() {
+        return Ok(gid);
+    }
+    let all = fs::read_to_string("/etc/group").unwrap_or_default();
+    let mut lines = all.lines().map(|line| line.split(':'));
+    let found = lines.find_map(|mut line| (line.next() == Some(group)).then(|| line.nth(1)?.parse().ok())?);
+    found.ok_or_else(|| ListenError::NoSuchGroup { group: group.to_owned() })
 }
 
 /// Removes a stale socket.
