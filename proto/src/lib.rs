@@ -29,6 +29,7 @@ pub mod runner_wrapper;
 pub mod wrapper_v1;
 
 pub mod duration;
+pub mod json;
 
 /// The id of a drain that a signal to the wrapper requested, and no client.
 pub const SIGNAL_DRAIN: &str = "signal";

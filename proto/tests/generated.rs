@@ -2,6 +2,43 @@
 
 use std::{fs, path::Path};
 
+/// The messages that the wrapper also writes as JSON.
+const JSON: [&str; 10] = [
+    "Status",
+    "CancelledDrain",
+    "Registration",
+    "Exit",
+    "Health",
+    "JobRouter",
+    "OldestJob",
+    "Drain",
+    "DrainResponse",
+    "Job",
+];
+
+/// How their fields look in JSON, where that differs from their types.
+const JSON_FIELDS: [(&str, &str); 19] = [
+    ("Status.state", "serialize_with = \"crate::json::state\""),
+    ("Status.started_at", "serialize_with = \"crate::json::time\""),
+    ("Status.reading_log", "skip"),
+    ("Status.process", "skip"),
+    ("Status.boot_id", "skip"),
+    ("CancelledDrain.cancelled_at", "serialize_with = \"crate::json::time\""),
+    ("Exit.how", "rename_all = \"snake_case\""),
+    ("Health.level", "serialize_with = \"crate::json::level\""),
+    ("Health.level_max", "serialize_with = \"crate::json::level\""),
+    ("OldestJob.age", "rename = \"age_seconds\", serialize_with = \"crate::json::seconds\""),
+    ("Drain.mode", "serialize_with = \"crate::json::mode\""),
+    ("Drain.requested_at", "serialize_with = \"crate::json::time\""),
+    ("Drain.deadline", "serialize_with = \"crate::json::time\""),
+    ("Drain.until_deadline", "skip"),
+    ("Drain.outcome", "serialize_with = \"crate::json::outcome\""),
+    ("Drain.waits_for", "serialize_with = \"crate::json::text\""),
+    ("DrainResponse.status", "flatten"),
+    ("DrainResponse.joined_id", "serialize_with = \"crate::json::text\""),
+    ("Job.age", "rename = \"age_seconds\", serialize_with = \"crate::json::seconds\""),
+];
+
 const SOURCES: [&str; 4] = [
     "tfplugin/tfplugin6.proto",
     "tfplugin/goplugin.proto",
@@ -14,7 +51,18 @@ fn generated_code_matches_proto_definitions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let fresh = tempfile::tempdir().unwrap();
     let descriptors = protox::compile(SOURCES, [root]).unwrap();
-    tonic_prost_build::configure()
+    let mut build = tonic_prost_build::configure();
+    for message in JSON {
+        build = build.type_attribute(format!(".grit.wrapper.v1.{message}"), "#[derive(serde::Serialize)]");
+    }
+    for (path, attribute) in JSON_FIELDS {
+        let (path, attribute) = (format!(".grit.wrapper.v1.{path}"), format!("#[serde({attribute})]"));
+        build = match path.ends_with(".how") {
+            true => build.enum_attribute(path, attribute),
+            false => build.field_attribute(path, attribute),
+        };
+    }
+    build
         .build_client(true)
         .build_server(true)
         // An RPC that we do not implement answers "Unimplemented", which Terraform accepts for every optional one.

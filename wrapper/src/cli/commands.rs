@@ -127,7 +127,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         }
         Command::Jobs { common } => {
             let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
-            let text = if common.json { status::json_list(&answer.jobs) } else { view::jobs(&answer.jobs) };
+            let text = if common.json { status::json(&answer.jobs) } else { view::jobs(&answer.jobs) };
             print(&text)?;
             if answer.left_out > 0 {
                 let count = answer.left_out;

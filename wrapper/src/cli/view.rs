@@ -2,16 +2,14 @@
 
 use std::fmt::Write;
 
-use grit_proto::wrapper_v1::{
-    Drain, DrainOutcome, DrainResponse, Exit, Job, JobRouter, Mode, Status, exit::How,
+use grit_proto::{
+    json::{short, time_text},
+    wrapper_v1::{Drain, DrainOutcome, DrainResponse, Exit, Job, JobRouter, Mode, Status, exit::How},
 };
 
 use crate::{
-    daemon::status::{age_text, is_over, time_text},
-    text::{
-        names,
-        visible::{visible, visible_line},
-    },
+    daemon::status::{age_text, is_over},
+    text::visible::{visible, visible_line},
 };
 
 /// The status as text, one fact per line.
@@ -23,7 +21,7 @@ pub(super) fn status(status: &Status) -> String {
             let _ = writeln!(text, "{name:<10} {}", visible(line));
         }
     };
-    fact("state", &names::short(status.state().as_str_name()));
+    fact("state", &short(status.state().as_str_name()));
     if let Some(pid) = status.pid {
         fact("pid", &format!("{pid}, started {}", time_text(status.started_at).unwrap_or_default()));
     }
@@ -38,7 +36,7 @@ pub(super) fn status(status: &Status) -> String {
         fact("restarts", &format!("{}{crash_loop}", status.restarts));
     }
     if let Some(health) = status.health.as_ref().filter(|_| status.pid.is_some()) {
-        fact("health", &names::short(health.level().as_str_name()));
+        fact("health", &short(health.level().as_str_name()));
         for (number, reason) in health.reasons.iter().enumerate() {
             fact(if number == 0 { "reason" } else { "" }, reason);
         }
@@ -70,7 +68,7 @@ pub(super) fn status(status: &Status) -> String {
     let mut drained = |name: &str, drain: &Drain, is_last: bool| {
         let reason =
             if drain.reason.is_empty() { String::new() } else { format!(", reason: {}", drain.reason) };
-        let mode = names::short(drain.mode().as_str_name());
+        let mode = short(drain.mode().as_str_name());
         fact(name, &format!("{mode}, id {}{reason}", drain.id));
         let mut detail = |name: &str, value: &str| match is_last {
             true => fact("", &format!("{name:<10} {value}")),

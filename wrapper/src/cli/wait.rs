@@ -6,8 +6,9 @@ use std::{
 };
 
 use clap::ValueEnum;
-use grit_proto::wrapper_v1::{
-    Drain, DrainOutcome, GetStatusRequest, Health, Mode, State, Status, WatchRequest,
+use grit_proto::{
+    json::short,
+    wrapper_v1::{Drain, DrainOutcome, GetStatusRequest, Health, Mode, State, Status, WatchRequest},
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Streaming};
@@ -20,7 +21,7 @@ use super::{
 use crate::{
     daemon::{serve::listen::Address, status},
     runner::Level,
-    text::{duration, names},
+    text::duration,
 };
 
 /// Update interval of the progress display on a terminal.
@@ -373,7 +374,7 @@ fn unreachable_goal(goal: Goal, status: &Status) -> Option<CommandError> {
     let health = status.health.as_ref()?;
     let highest = health.level_max();
     let is_unreachable = (Level::None..wanted).contains(&highest) && health.level() >= highest;
-    is_unreachable.then(|| CommandError::LevelUnreachable(names::short(highest.as_str_name())))
+    is_unreachable.then(|| CommandError::LevelUnreachable(short(highest.as_str_name())))
 }
 
 fn is_reached(goal: Goal, status: &Status) -> bool {

@@ -1,36 +1,29 @@
 //! The status of the runner and its wrapper: the message `Status` of the API. It is made here, from the supervisor's state and the health of the
-//! runner, and so is its JSON. gRPC sends it, HTTP and the commands print it, and the metrics and systemd read it.
+//! runner. gRPC sends it, HTTP and the commands print it, and the metrics and systemd read it.
 
 mod enums;
-mod json;
 mod lists;
 mod text;
 
 use std::time::{Duration, SystemTime};
 
 use grit_proto::wrapper_v1::{
-    CancelledDrain, Drain, DrainOutcome, DrainResponse, Exit, Health, Job, JobRouter, OldestJob,
-    Registration, State as PublicState, Status, exit::How,
+    CancelledDrain, Drain, Exit, Health, JobRouter, OldestJob, State as PublicState, Status, exit::How,
 };
 use prost_types::Timestamp;
-use serde::ser::SerializeMap;
+use serde::Serialize;
 
-use self::{
-    json::{Json, Object, all, seconds, some},
-    lists::{registrations, worker_groups},
-    text::{MAX_NAME, MAX_SPAWN_ERROR, shortened, shown_reasons},
-};
 pub(crate) use self::{
-    json::{json, json_list, time_text},
     lists::job_list,
     text::{age_text, failure, line},
 };
+use self::{
+    lists::{registrations, worker_groups},
+    text::{MAX_NAME, MAX_SPAWN_ERROR, shortened, shown_reasons},
+};
+use crate::runner::{self, Level, level_now, waits_for};
 use crate::supervise::{
     Cancelled, ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process,
-};
-use crate::{
-    runner::{self, Level, level_now, waits_for},
-    text::names,
 };
 
 /// The current status.
@@ -184,134 +177,11 @@ pub(crate) fn time(moment: Moment) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
-impl Object for Status {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("state", &names::short(self.state().as_str_name()))?;
-        object.serialize_entry("pid", &self.pid)?;
-        object.serialize_entry("started_at", &time_text(self.started_at))?;
-        object.serialize_entry("exit", &some(&self.exit))?;
-        object.serialize_entry("failure_reason", &self.failure_reason)?;
-        object.serialize_entry("restarts", &self.restarts)?;
-        object.serialize_entry("crash_loop", &self.crash_loop)?;
-        object.serialize_entry("health", &some(&self.health))?;
-        object.serialize_entry("drain", &some(&self.drain))?;
-        object.serialize_entry("last_drain", &some(&self.last_drain))?;
-        object.serialize_entry("cancelled_drain", &some(&self.cancelled_drain))?;
-        object.serialize_entry("shutting_down", &self.shutting_down)?;
-        object.serialize_entry("wrapper_version", &self.wrapper_version)?;
-        object.serialize_entry("registrations", &all(&self.registrations))
-    }
-}
-
-impl Object for CancelledDrain {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("id", &self.id)?;
-        object.serialize_entry("cancelled_by", &self.cancelled_by)?;
-        object.serialize_entry("cancelled_at", &time_text(self.cancelled_at))
-    }
-}
-
-impl Object for Health {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        let level = |level: Level| (level != Level::Unspecified).then(|| names::short(level.as_str_name()));
-        object.serialize_entry("level", &level(self.level()))?;
-        object.serialize_entry("level_max", &level(self.level_max()))?;
-        object.serialize_entry("reasons", &self.reasons)?;
-        object.serialize_entry("runner_version", &self.runner_version)?;
-        object.serialize_entry("runner_revision", &self.runner_revision)?;
-        object.serialize_entry("process_state", &self.process_state)?;
-        object.serialize_entry("sections", &self.sections)?;
-        object.serialize_entry("polling_sections", &self.polling_sections)?;
-        object.serialize_entry("rejected_sections", &self.rejected_sections)?;
-        object.serialize_entry("jobs", &self.jobs)?;
-        object.serialize_entry("oldest_job", &some(&self.oldest_job))?;
-        object.serialize_entry("jobs_succeeded", &self.jobs_succeeded)?;
-        object.serialize_entry("jobs_failed", &self.jobs_failed)?;
-        object.serialize_entry("concurrent", &self.concurrent)?;
-        object.serialize_entry("verified", &self.verified)?;
-        object.serialize_entry("job_router", &some(&self.job_router))?;
-        object.serialize_entry("worker_groups", &self.worker_groups)
-    }
-}
-
-impl Object for OldestJob {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("age_seconds", &seconds(self.age))?;
-        object.serialize_entry("stage", &self.stage)
-    }
-}
-
-impl Object for JobRouter {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("circuit_breaker", &self.circuit_breaker)?;
-        object.serialize_entry("requests", &self.requests)?;
-        object.serialize_entry("fallbacks", &self.fallbacks)
-    }
-}
-
-impl Object for Registration {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("url", &self.url)?;
-        object.serialize_entry("system_id", &self.system_id)?;
-        object.serialize_entry("runner_ids", &self.runner_ids)?;
-        object.serialize_entry("sections_without_id", &self.sections_without_id)
-    }
-}
-
-impl Object for Exit {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("how", &Json(self.how.as_ref().unwrap_or(&How::Unknown(true))))?;
-        object.serialize_entry("killed", &self.killed)
-    }
-}
-
-impl Object for How {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        match self {
-            Self::Code(code) => object.serialize_entry("code", code),
-            Self::Signal(signal) => object.serialize_entry("signal", signal),
-            Self::NeverStarted(is_true) => object.serialize_entry("never_started", is_true),
-            Self::SpawnError(why) => object.serialize_entry("spawn_error", why),
-            Self::Unknown(is_true) => object.serialize_entry("unknown", is_true),
-        }
-    }
-}
-
-impl Object for Drain {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        let outcome = Some(self.outcome()).filter(|outcome| *outcome != DrainOutcome::Unspecified);
-        object.serialize_entry("id", &self.id)?;
-        object.serialize_entry("mode", &names::short(self.mode().as_str_name()))?;
-        object.serialize_entry("reason", &self.reason)?;
-        object.serialize_entry("requested_at", &time_text(self.requested_at))?;
-        object.serialize_entry("requested_by", &self.requested_by)?;
-        object.serialize_entry("forced_by", &self.forced_by)?;
-        object.serialize_entry("deadline", &time_text(self.deadline))?;
-        object.serialize_entry("signalled", &self.signalled)?;
-        object.serialize_entry("outcome", &outcome.map(|outcome| names::short(outcome.as_str_name())))?;
-        object.serialize_entry("open_requests", &self.open_requests)?;
-        object.serialize_entry("waits_for", &Some(&self.waits_for).filter(|clause| !clause.is_empty()))?;
-        object.serialize_entry("exit", &some(&self.exit))
-    }
-}
-
-/// The status, and what the drain joined.
-impl Object for DrainResponse {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        self.status.iter().try_for_each(|status| status.fields(object))?;
-        object.serialize_entry("joined", &self.joined)?;
-        object.serialize_entry("joined_id", &Some(&self.joined_id).filter(|id| !id.is_empty()))
-    }
-}
-
-impl Object for Job {
-    fn fields<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
-        object.serialize_entry("id", &self.id)?;
-        object.serialize_entry("state", &self.state)?;
-        object.serialize_entry("stage", &self.stage)?;
-        object.serialize_entry("executor_stage", &self.executor_stage)?;
-        object.serialize_entry("age_seconds", &seconds(self.age))
-    }
+/// A message, or several ones, as a line of JSON.
+pub(crate) fn json(message: &impl Serialize) -> String {
+    // All keys are texts, and the serialization of a message does not fail.
+    let text = serde_json::to_string(message).unwrap_or_default();
+    format!("{text}\n")
 }
 
 #[cfg(test)]

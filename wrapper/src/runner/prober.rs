@@ -3,6 +3,7 @@
 use std::{ops::ControlFlow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
+use grit_proto::json::short;
 use hyper::StatusCode;
 use tokio::{
     sync::{Mutex, watch},
@@ -21,10 +22,7 @@ use super::{
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
-use crate::{
-    supervise::{ChildInfo, Handle, Moment, State, Supervision, log_key as key, process},
-    text::names,
-};
+use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, log_key as key, process};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -122,8 +120,8 @@ impl Prober {
             let before = publish(&published, health.clone());
             if before != health.level {
                 info!(
-                    { key::FROM } = names::short(before.as_str_name()),
-                    { key::TO } = names::short(health.level.as_str_name()),
+                    { key::FROM } = short(before.as_str_name()),
+                    { key::TO } = short(health.level.as_str_name()),
                     { key::REASONS } = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
                     "health level changed"
                 );

@@ -1,5 +1,4 @@
-//! Texts that the outputs have in common: durations, names of enum values, and texts of other programs made visible.
+//! Texts that the outputs have in common: durations, and texts of other programs made visible.
 
 pub(crate) mod duration;
-pub(crate) mod names;
 pub mod visible;

@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use grit_proto::json::short;
 use grit_proto::wrapper_v1::{Health, State, Status};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
@@ -30,7 +31,7 @@ use crate::supervise::Handle;
 use crate::{
     daemon::{control::Control, status},
     runner::Level,
-    text::{names, visible::visible_line},
+    text::visible::visible_line,
 };
 
 /// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
@@ -80,8 +81,8 @@ impl Notifier {
             let is_ready = is_ready(seen, ready);
             if is_ready && seen.level() < ready && !std::mem::replace(&mut warned, true) {
                 warn!(
-                    ready_when = names::short(ready.as_str_name()),
-                    level = names::short(seen.level().as_str_name()),
+                    ready_when = short(ready.as_str_name()),
+                    level = short(seen.level().as_str_name()),
                     reasons = ?seen.reasons,
                     "sending READY=1 at a level below --ready-when, because higher levels need the \
                      runner's HTTP server; set listen_address in the runner's configuration, or \
@@ -173,7 +174,7 @@ impl Sent {
         }
         let mut line = format!("The runner {}", status::line(status));
         if !self.ready && status.state() == State::Running {
-            line += &format!("; systemd waits for the level {}", names::short(wanted.as_str_name()));
+            line += &format!("; systemd waits for the level {}", short(wanted.as_str_name()));
             if let Some(reason) = status.health.as_ref().and_then(|health| health.reasons.first()) {
                 line += &format!(": {}", visible_line(reason));
             }

@@ -40,7 +40,7 @@ pub(super) fn outcome(outcome: StopOutcome) -> DrainOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::names::short;
+    use grit_proto::json::short;
 
     /// The log and the metrics show the names of the supervisor.
     #[test]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use grit_proto::json::{short, whole_seconds};
 use grit_proto::wrapper_v1::{Drain, Health, State as PublicState, Status};
 
-use super::json::seconds;
 use crate::{
     supervise::{LastLines, State, Supervision},
-    text::{duration, names, visible::visible_line},
+    text::{duration, visible::visible_line},
 };
 
 const MAX_REASONS: usize = 20;
@@ -22,9 +22,9 @@ pub(super) const MAX_NAME: usize = 200;
 pub(crate) fn line(status: &Status) -> String {
     let nothing = Health::default();
     let health = status.health.as_ref().unwrap_or(&nothing);
-    let mut line = format!("is {}", names::short(status.state().as_str_name()));
+    let mut line = format!("is {}", short(status.state().as_str_name()));
     if status.state() == PublicState::Running {
-        line += &format!(", health level {}", names::short(health.level().as_str_name()));
+        line += &format!(", health level {}", short(health.level().as_str_name()));
     }
     if let Some(Drain { signalled: false, open_requests: Some(open), .. }) = status.drain {
         line += &format!(", waiting until no job request is open ({open} open)");
@@ -40,7 +40,7 @@ pub(crate) fn line(status: &Status) -> String {
 
 /// The age of a job, in whole seconds.
 pub(crate) fn age_text(age: Option<prost_types::Duration>) -> String {
-    duration::show(Duration::from_secs(seconds(age)))
+    duration::show(Duration::from_secs(whole_seconds(age)))
 }
 
 /// The failure of the runner, with its last log lines. Empty without a failure.
