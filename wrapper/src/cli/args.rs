@@ -2,10 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode, sync::LazyLock};
 
-use clap::{
-    CommandFactory, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 use super::{commands, run_flags::Run};
 use crate::daemon::version;
@@ -27,7 +24,7 @@ impl Args {
         Self::from_words(std::env::args_os()).map_err(|error| {
             let exit_code = error.exit_code();
             // Nothing can be done when the message cannot be printed.
-            let _printed = with_variable(error).print();
+            let _printed = error.print();
             let is_run = std::env::args().nth(1).is_some_and(|word| word == "run");
             let code = match exit_code {
                 // For the other commands 2 means that no wrapper can be reached.
@@ -47,26 +44,6 @@ impl Args {
         }
         Ok(args)
     }
-}
-
-/// Adds the environment variable to an error about its value: the error names only the flag, which may not be in the command line.
-fn with_variable(mut error: clap::Error) -> clap::Error {
-    let (Some(ContextValue::String(flag)), Some(_)) =
-        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
-    else {
-        return error;
-    };
-    let name = flag.split(' ').next();
-    let is_in_words = std::env::args_os().any(|word| word.to_string_lossy().split('=').next() == name);
-    let long = name.and_then(|name| name.strip_prefix("--"));
-    let command = Args::command();
-    let mut args = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    let variable = args.find(|arg| arg.get_long() == long).and_then(|arg| arg.get_env()?.to_str());
-    if let Some(variable) = variable.filter(|variable| !is_in_words && std::env::var_os(variable).is_some()) {
-        let tip = format!("the value comes from the environment variable {variable}");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    error
 }
 
 #[derive(Debug, Subcommand)]
@@ -177,8 +154,7 @@ mod tests {
             (&["--http-listen", "unix:///run/x", "--", "x"], "--http-listen"),
             (&["--start-grace", "soon", "--", "x"], "--start-grace"),
             (&["--when-stopped", "restart", "--", "x"], "--when-stopped"),
-            (&["--allow-control", "no-such-user", "--", "x"], "--allow-control"),
-            (&["--allow-read", "@no-such-group", "--", "x"], "--allow-read"),
+            (&["--status-listen", "tcp://127.0.0.1:0", "--", "x"], "--status-listen"),
             (&["--allow-callback", "ci.example", "--", "x"], "--allow-callback"),
             (&["--restart", "maybe", "--", "x"], "--restart"),
             (&["--log-level", "loud", "--", "x"], "--log-level"),

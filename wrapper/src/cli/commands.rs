@@ -22,7 +22,7 @@ use super::{
     error::CommandError,
     stdout::print,
     view,
-    wait::{self, Goal, Progress, Watch, known_at},
+    wait::{self, Goal, Progress, Watch},
 };
 use crate::{
     daemon::{
@@ -123,7 +123,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
     match command {
         Command::Status { common } => {
             let status = call(&common, async |client| client.get_status(GetStatusRequest {}).await).await?;
-            show(&common, &known(&common, status)?)
+            show(&common, &status)
         }
         Command::Jobs { common } => {
             let answer = call(&common, async |client| client.list_jobs(ListJobsRequest {}).await).await?;
@@ -148,18 +148,17 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 // Set in every CI job, so that the wrapper can reject a drain of the job's own runner.
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
             };
-            // First: the wrapper can reject a watch when too many are open, and the drain would continue without a wait.
+            // Opened first, so that no status between the drain and the watch is missed.
             let mut watch = if wait { Some(Watch::open(&common.address).await?) } else { None };
-            let mut answer = match &mut watch {
+            let answer = match &mut watch {
                 Some(watch) => {
                     watch.skip_first().await;
                     let answer = watch.client.ask(async |client| client.drain(request).await).await?;
                     watch.status.clone_from(&answer.status);
                     answer
                 }
-                None => call(&common, async |client| client.drain(request.clone()).await).await?,
+                None => call(&common, async |client| client.drain(request).await).await?,
             };
-            answer.status = Some(known(&common, answer.status.unwrap_or_default())?);
             if common.json {
                 print(&status::json(&answer))?;
             } else if !wait {
@@ -171,12 +170,12 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
         }
         Command::Cancel { common, id } => {
             let request = CancelRequest { id };
-            let answer = call(&common, async |client| client.cancel(request.clone()).await).await?;
-            show(&common, &known(&common, answer.status.unwrap_or_default())?)
+            let answer = call(&common, async |client| client.cancel(request).await).await?;
+            show(&common, &answer.status.unwrap_or_default())
         }
         Command::Start { common } => {
             let answer = call(&common, async |client| client.start(StartRequest {}).await).await?;
-            let status = known(&common, answer.status.unwrap_or_default())?;
+            let status = answer.status.unwrap_or_default();
             match status.exit.as_ref().and_then(|exit| exit.how.as_ref()) {
                 // Of this start: a runner that is there shows no earlier end.
                 Some(How::SpawnError(why)) => Err(CommandError::NotStarted(why.clone())),
@@ -192,9 +191,9 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
 
 async fn call<T>(
     common: &Common,
-    ask: impl AsyncFn(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
+    ask: impl AsyncFnOnce(&mut WrapperClient<Channel>) -> Result<Response<T>, tonic::Status>,
 ) -> Result<T, CommandError> {
-    Client::with(&common.address, async |client| client.ask(&ask).await).await
+    Client::connect(&common.address).await?.ask(ask).await
 }
 
 /// `abort_asked`: this command requested that jobs are aborted, so aborted jobs are not a failure.
@@ -205,13 +204,7 @@ async fn finish(
     abort_asked: bool,
     watch: Option<Watch>,
 ) -> Result<(), CommandError> {
-    let progress = if common.json {
-        Progress::Json
-    } else if io::stderr().is_terminal() {
-        Progress::Terminal
-    } else {
-        Progress::Lines
-    };
+    let progress = if io::stderr().is_terminal() { Progress::Terminal } else { Progress::Lines };
     let reached = wait::wait(&common.address, goal, timeout, progress, watch).await?;
     show(common, &reached.status)?;
     match reached.outcome {
@@ -224,10 +217,6 @@ async fn finish(
         | DrainOutcome::Failed
         | DrainOutcome::Unknown) => Err(CommandError::NotClean(view::outcome_text(outcome, None))),
     }
-}
-
-fn known(common: &Common, status: Status) -> Result<Status, CommandError> {
-    known_at(&common.address, status)
 }
 
 fn show(common: &Common, status: &Status) -> Result<(), CommandError> {

@@ -21,7 +21,7 @@ use crate::daemon::serve::listen::Address;
 pub(super) async fn run(address: &Address) -> Result<(), CommandError> {
     let connected = connect::connect(address).await;
     let connected = connected.map_err(|source| CommandError::Connect { address: address.clone(), source })?;
-    let wrapper = Arc::new(connected.into_std()?);
+    let wrapper = Arc::new(connect::into_std(connected)?);
     ioctl_fionbio(&wrapper, false).map_err(io::Error::from)?;
 
     let sender = Arc::clone(&wrapper);

@@ -1,4 +1,4 @@
-//! Errors of the operator's commands: message, next step, and exit code.
+//! Errors of the operator's commands: message, hint, and exit code.
 //!
 //! Exit codes: 2 if no wrapper could be reached, so that no request was sent; 3 if the wait timed out; 4 if the runner exited as
 //! requested, but the drain was not clean; 1 for everything else, including calls with an unknown result.
@@ -6,9 +6,9 @@
 use std::{io, time::Duration};
 
 use thiserror::Error;
-use tonic::{Code, Status};
+use tonic::Status;
 
-use crate::{daemon::serve::listen::Address, runner::Level, text::duration};
+use crate::{daemon::serve::listen::Address, text::duration};
 
 #[derive(Debug, Error)]
 pub enum CommandError {
@@ -28,20 +28,10 @@ pub enum CommandError {
     },
     #[error("the server at {address} does not support this command")]
     NotSupported { address: Address },
-    #[error(
-        "the wrapper at {address} has version {version}; this grit-wrapper ({}) cannot read the status of that wrapper",
-        env!("CARGO_PKG_VERSION")
-    )]
-    TooNew { address: Address, version: String },
     #[error("rejected by the wrapper: {}", .0.message())]
     Refused(Status),
     #[error("timed out after {}; the runner {last}", duration::show(*.after))]
-    TimedOut {
-        after: Duration,
-        last: String,
-        /// The health level that was waited for; `None` for the runner's exit.
-        level: Option<Level>,
-    },
+    TimedOut { after: Duration, last: String },
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),
     #[error("the runner has exited, so it cannot become healthy{}", because(.0))]
@@ -59,11 +49,6 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The server closed the connection before it sent anything.
-    pub(super) fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof)
-    }
-
     /// The exit code of the command.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -72,7 +57,6 @@ impl CommandError {
             Self::NotClean(_) => 4,
             Self::ConnectionLost { .. }
             | Self::NotSupported { .. }
-            | Self::TooNew { .. }
             | Self::Refused(_)
             | Self::NotStarted(_)
             | Self::RunnerExited(_)
@@ -83,72 +67,25 @@ impl CommandError {
         }
     }
 
-    /// What to do next, in whole sentences.
+    /// What to do next.
     pub fn next_step(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Connect { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    "Run this command as root, or as a member of the group set with --socket-group. New \
-                     group members must log in again."
-                }
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                    "If the address is correct, the wrapper hangs or its host is not reachable: check the log of the wrapper. If the wrapper \
-                     hangs, kill it: `systemctl kill --kill-who=main --signal=SIGKILL UNIT`. The runner keeps running, and the next wrapper \
-                     adopts the runner."
-                }
-                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    "The address may belong to --http-listen or to another program. If the address is the wrapper's --grpc-listen address, check \
-                     the wrapper's log for rejected connections."
-                }
-                _ => {
-                    "Start the wrapper (`systemctl start grit-wrapper`, or the service that runs the wrapper). If the \
-                     wrapper is running, set --address or GRIT_WRAPPER_ADDRESS to its --grpc-listen address."
-                }
-            },
-            Self::ConnectionLost { .. } => {
-                "The wrapper was probably killed or restarted, and the request may have been executed. Run \
-                 `grit-wrapper status`, or repeat the command: a drain with the same --id joins the \
-                 existing drain."
-            }
-            Self::NotSupported { .. } => {
-                "If an older grit-wrapper listens there, upgrade it (an upgrade does not stop the runner). If upstream's \
-                 `gitlab-runner wrapper` listens there, replace it with grit-wrapper. For another server, set --address or GRIT_WRAPPER_ADDRESS to the \
-                 wrapper's --grpc-listen address."
-            }
-            Self::TooNew { .. } => "Run a grit-wrapper binary of the same version as the wrapper.",
-            Self::Refused(status) if status.code() == Code::PermissionDenied => {
-                "Allowed: root, the wrapper's user, and users in --allow-control of `grit-wrapper run` \
-                 (read-only: --allow-read). If one of these lists is set, TCP clients have read-only \
-                 access, because they cannot be identified."
-            }
-            Self::TimedOut { level, .. } => wait_again(*level),
-            Self::NotClean(_) => {
-                "In GitLab, retry the jobs that failed; cancel and retry the jobs that GitLab still shows as running. `grit-wrapper status` and the wrapper's log show \
-                 the runner's exit code and its last log lines."
-            }
-            Self::RunnerExited(_) => "Run `grit-wrapper start` to start the runner.",
-            Self::DrainCancelled => "Run the command again to drain the runner.",
-            Self::CrashLoop(_) => {
-                "Fix the cause shown in the runner's log. The wrapper continues to restart the runner."
-            }
+        match self {
+            Self::Connect { .. } => Some(
+                "Check that the wrapper is running, that --address (GRIT_WRAPPER_ADDRESS) is its --grpc-listen address, and that this user may \
+                 connect (--socket-group).",
+            ),
+            Self::ConnectionLost { .. } => Some(
+                "The wrapper may have executed the request: run `grit-wrapper status`. If another server listens there, correct --address.",
+            ),
+            Self::NotSupported { .. } => Some(
+                "If upstream's or an older wrapper listens there, replace it. Otherwise, correct --address.",
+            ),
             Self::LevelUnreachable(_) => {
-                "Higher levels need the runner's HTTP server: set listen_address in its configuration, or \
-                 --runner-listen-address of `grit-wrapper run`. Or wait for a lower level: `grit-wrapper wait --for process`."
+                Some("Higher levels need the runner's HTTP server: set listen_address in its configuration.")
             }
-            Self::Refused(_) | Self::NotStarted(_) | Self::Output(_) => return None,
-        })
-    }
-}
-
-fn wait_again(level: Option<Level>) -> &'static str {
-    match level {
-        None | Some(Level::Unspecified | Level::None) => {
-            "The timeout ended only the wait. Run `grit-wrapper wait` to continue waiting."
+            Self::TimedOut { .. } => Some("The timeout ended only the wait."),
+            _ => None,
         }
-        Some(Level::Process) => "Run `grit-wrapper wait --for process` to continue waiting.",
-        Some(Level::Ready) => "Run `grit-wrapper wait --for ready` to continue waiting.",
-        Some(Level::Polling) => "Run `grit-wrapper wait --for polling` to continue waiting.",
-        Some(Level::Working) => "Run `grit-wrapper wait --for working` to continue waiting.",
     }
 }
 
@@ -172,11 +109,7 @@ mod tests {
             CommandError::NotClean("killed: it did not exit in time"),
             CommandError::RunnerExited(String::new()),
             CommandError::DrainCancelled,
-            CommandError::TimedOut {
-                after: Duration::from_secs(90),
-                last: "is draining, 3 jobs".to_owned(),
-                level: None,
-            },
+            CommandError::TimedOut { after: Duration::from_secs(90), last: "is draining, 3 jobs".to_owned() },
         ];
         let told = errors.map(|error| {
             let (code, hint) = (error.exit_code(), error.next_step());

@@ -2,21 +2,20 @@
 
 use std::{
     io::{self, Write},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use clap::ValueEnum;
 use grit_proto::{
     json::short,
-    wrapper_v1::{Drain, DrainOutcome, GetStatusRequest, Health, Mode, State, Status, WatchRequest},
+    wrapper_v1::{Drain, DrainOutcome, GetStatusRequest, Status, WatchRequest},
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Streaming};
 
 use super::{
-    client::{Client, RESPONSE_TIMEOUT, is_from_server},
+    client::{Client, is_from_server},
     error::CommandError,
-    stdout::print,
 };
 use crate::{
     daemon::{serve::listen::Address, status},
@@ -29,6 +28,9 @@ const DISPLAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of progress lines in a log.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A wrapper sends the first status immediately.
+const FIRST_STATUS: Duration = Duration::from_secs(10);
 
 /// Delay before reconnecting to a lost wrapper, which may just be restarting.
 const RECONNECT: Duration = Duration::from_millis(500);
@@ -90,7 +92,7 @@ pub(super) async fn wait(
     }
     result.unwrap_or_else(|_| {
         let after = limit.unwrap_or_default();
-        Err(CommandError::TimedOut { after, last: watcher.last, level: goal.level() })
+        Err(CommandError::TimedOut { after, last: watcher.last })
     })
 }
 
@@ -104,16 +106,14 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) async fn open(address: &Address) -> Result<Self, CommandError> {
-        Client::with(address, async |client| {
-            let statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
-            Ok(Self { client, statuses, status: None })
-        })
-        .await
+        let client = Client::connect(address).await?;
+        let statuses = client.ask(async |wrapper| wrapper.watch(WatchRequest {}).await).await?;
+        Ok(Self { client, statuses, status: None })
     }
 
     /// Discards the first status, so that all others are later than this call. A failure repeats when the next status is read.
     pub(super) async fn skip_first(&mut self) {
-        let _status_or_failure = timeout(RESPONSE_TIMEOUT, self.statuses.message()).await;
+        let _status_or_failure = timeout(FIRST_STATUS, self.statuses.message()).await;
     }
 }
 
@@ -122,10 +122,8 @@ impl Watch {
 pub(super) enum Progress {
     /// One line on a terminal, updated every second.
     Terminal,
-    /// One line per minute on standard error, for logs of a pipeline.
+    /// One line per minute, for logs of a pipeline.
     Lines,
-    /// The same, and one object per change on standard output.
-    Json,
 }
 
 struct Watcher {
@@ -133,14 +131,12 @@ struct Watcher {
     /// A drain was requested before.
     of_drain: bool,
     /// The drain that was requested or joined, as last seen.
-    drain: Option<DrainKey>,
+    drain: Option<Drain>,
     progress: Progress,
     begin: Instant,
     /// Time of the next progress line.
     next_line: Instant,
     last: String,
-    /// The last printed status, without values that change with time only.
-    written: Option<String>,
     /// Whether a wrapper was connected at any time.
     seen: bool,
     /// Whether the connection is lost now.
@@ -158,7 +154,6 @@ impl Watcher {
             begin,
             next_line: begin + LINE_INTERVAL,
             last: "is in an unknown state: the wrapper has not responded yet".to_owned(),
-            written: None,
             seen: false,
             lost: false,
         }
@@ -206,7 +201,6 @@ impl Watcher {
                 Ok(Err(_)) => return Ok(None),
             };
             self.find()?;
-            let status = known_at(address, status)?;
             self.last = status::line(&status);
             if self.goal == Goal::Working {
                 let succeeded = status.health.as_ref().and_then(|health| health.jobs_succeeded);
@@ -219,13 +213,11 @@ impl Watcher {
                 let outcome = status.drain.as_ref().map(Drain::outcome).unwrap_or_default();
                 return Ok(Some(Reached { status, outcome }));
             }
-            self.write(&status)?;
             self.show()?;
             if self.of_drain && status.drain.is_none() {
                 // This status can be older than the request.
                 let now =
                     watch.client.ask(async |wrapper| wrapper.get_status(GetStatusRequest {}).await).await?;
-                let now = known_at(address, now)?;
                 if let Some(outcome) = self.ended_drain(&now) {
                     return Ok(Some(Reached { status: now, outcome }));
                 }
@@ -245,32 +237,18 @@ impl Watcher {
             return None;
         }
         if let Some(last) = &status.last_drain
-            && self.drain.as_ref().is_some_and(|drain| drain.is_in(last))
+            && self.drain.as_ref().is_some_and(|ours| {
+                // Clients reuse ids.
+                (&last.id, last.requested_at) == (&ours.id, ours.requested_at)
+            })
         {
             return Some(match last.outcome() {
                 DrainOutcome::Unspecified => DrainOutcome::Unknown,
                 outcome => outcome,
             });
         }
-        self.drain = DrainKey::of(status).or_else(|| self.drain.take());
+        self.drain = status.drain.clone().or_else(|| self.drain.take());
         None
-    }
-
-    /// Prints one object per change.
-    fn write(&mut self, status: &Status) -> Result<(), CommandError> {
-        if self.progress != Progress::Json {
-            return Ok(());
-        }
-        let mut lasting = status.clone();
-        if let Some(oldest) = lasting.health.as_mut().and_then(|health| health.oldest_job.as_mut()) {
-            oldest.age = None;
-        }
-        let lasting = status::json(&lasting);
-        if self.written.as_ref() == Some(&lasting) {
-            return Ok(());
-        }
-        self.written = Some(lasting);
-        print(&status::json(status))
     }
 
     fn report_lost_connection(&mut self) -> io::Result<()> {
@@ -317,46 +295,6 @@ impl Watcher {
     }
 }
 
-/// What identifies a drain: clients reuse ids.
-#[derive(Debug)]
-struct DrainKey {
-    id: String,
-    requested_at: Option<SystemTime>,
-    /// The request of the drain before it, if that has the same id.
-    previous: Option<SystemTime>,
-}
-
-impl DrainKey {
-    /// The wrapper computes the time for each status, so that it differs slightly.
-    const TOLERANCE: Duration = Duration::from_secs(1);
-
-    /// Of the drain in this status.
-    fn of(status: &Status) -> Option<Self> {
-        let drain = status.drain.as_ref()?;
-        let previous = status.last_drain.as_ref().filter(|last| last.id == drain.id);
-        Some(Self {
-            id: drain.id.clone(),
-            requested_at: requested_at(drain),
-            previous: previous.and_then(requested_at),
-        })
-    }
-
-    /// Whether this is the same drain, and not an earlier one with the same id.
-    fn is_in(&self, last: &Drain) -> bool {
-        let (Some(ours), Some(found)) = (self.requested_at, requested_at(last)) else { return false };
-        let is_nearer = self.previous.is_none_or(|previous| gap(found, ours) < gap(found, previous));
-        last.id == self.id && is_nearer && found + Self::TOLERANCE >= ours
-    }
-}
-
-fn requested_at(drain: &Drain) -> Option<SystemTime> {
-    drain.requested_at?.try_into().ok()
-}
-
-fn gap(one: SystemTime, other: SystemTime) -> Duration {
-    one.duration_since(other).unwrap_or_else(|error| error.duration())
-}
-
 /// Whether the status means that the wrapper is exiting, so that the next one may start.
 fn is_lost(error: &tonic::Status) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal)
@@ -365,7 +303,7 @@ fn is_lost(error: &tonic::Status) -> bool {
 /// Why the runner cannot reach the goal without a user's action.
 fn unreachable_goal(goal: Goal, status: &Status) -> Option<CommandError> {
     let wanted = goal.level()?;
-    if status::is_over(status) && !status.reading_log {
+    if status::is_over(status) {
         return Some(CommandError::RunnerExited(status.failure_reason.clone()));
     }
     if status.crash_loop {
@@ -382,18 +320,6 @@ fn is_reached(goal: Goal, status: &Status) -> bool {
         Some(wanted) => status.health.as_ref().is_some_and(|health| health.level() >= wanted),
         None => status::is_over(status),
     }
-}
-
-/// The status, if this version knows its values: a newer wrapper can send others.
-pub(super) fn known_at(address: &Address, mut status: Status) -> Result<Status, CommandError> {
-    let unknown = || Health { level: Level::None.into(), ..Health::default() };
-    let level = status.health.get_or_insert_with(unknown).level();
-    let is_known = status.state() != State::Unspecified && level != Level::Unspecified;
-    let mut drains = status.drain.iter().chain(&status.last_drain);
-    if is_known && drains.all(|drain| drain.mode() != Mode::Unspecified) {
-        return Ok(status);
-    }
-    Err(CommandError::TooNew { address: address.clone(), version: status.wrapper_version })
 }
 
 #[cfg(test)]

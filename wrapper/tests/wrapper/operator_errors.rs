@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
-    net::{Shutdown, TcpListener},
+    io::{Read, Write},
+    net::TcpListener,
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
@@ -84,29 +84,6 @@ async fn missing_listener_errors_match_snapshot() {
     insta::assert_snapshot!(text);
 }
 
-/// An empty value of a service's environment file is a value.
-#[test]
-fn invalid_value_names_its_environment_variable() {
-    let stderr = |words: &[&str], (name, value): (&str, &str)| {
-        let output = Command::new(PROGRAM).args(words).env(name, value).output().unwrap();
-        assert!(!output.status.success(), "{words:?}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let address = |value| ("GRIT_WRAPPER_ADDRESS", value);
-    let tip = "tip: the value comes from the environment variable GRIT_WRAPPER_ADDRESS\n";
-    for value in ["", "localhost:7777"] {
-        let text = stderr(&["status"], address(value));
-        assert!(text.contains(&format!("invalid value '{value}' for '--address <URL>'")), "{text}");
-        assert!(text.contains(tip), "{text}");
-    }
-    for words in [["status", "--address", ""], ["status", "--address=", "--json"]] {
-        let text = stderr(&words, address("unix:///run/x"));
-        assert!(text.contains("for '--address <URL>'") && !text.contains("tip:"), "{text}");
-    }
-    let text = stderr(&["run", "--", "true"], ("GRIT_WRAPPER_DRAIN_TIMEOUT", "soon"));
-    assert!(text.contains("the environment variable GRIT_WRAPPER_DRAIN_TIMEOUT\n"), "{text}");
-}
-
 /// Without root, the test removes its user's permissions, instead of connecting as another user.
 #[tokio::test]
 async fn permission_errors_match_snapshot() {
@@ -150,9 +127,8 @@ fn serve(folder: &Path, mut each: impl FnMut(&mut UnixStream) + Send + 'static) 
 
 /// The process on the address accepts connections, and is not a wrapper, or is a wrapper that exits.
 #[tokio::test]
-async fn other_program_errors_match_snapshot() {
-    let folders = [(); 4].map(|()| tempfile::tempdir().unwrap());
-    let names = folders.each_ref().map(|folder| (folder.path().to_str().unwrap(), "/run/x"));
+async fn other_program_is_named_by_its_address() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let closes = serve(folders[0].path(), |_| {});
     let speaks_http1 = serve(folders[1].path(), |stream| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").unwrap();
@@ -168,67 +144,30 @@ async fn other_program_errors_match_snapshot() {
             heard.extend(byte);
         }
     });
-    let mut text = report("it closes", &ask(&closes, &["status"]), &names);
-    text += &report("it speaks HTTP/1.1", &ask(&speaks_http1, &["status"]), &names);
-    for command in [&["status"][..], &["drain"], &["cancel"], &["start"], &["jobs"]] {
-        // Which system call fails is by chance.
-        let causes = [
-            "stream closed because of a broken pipe",
-            "Connection reset by peer (os error 104)",
-            "connection reset",
-        ];
-        let names = [&names[..], &causes.map(|cause| (cause, "CAUSE"))].concat();
-        text += &report(&format!("it breaks, {}", command[0]), &ask(&breaks, command), &names);
-    }
-    let (_wrapper, url) = ready_with(&[], &[]).await;
-    let http = url.strip_prefix("http://").unwrap();
-    let names = [(http, "127.0.0.1:9253")];
-    text += &report("--http-listen", &ask(&format!("tcp://{http}"), &["drain"]), &names);
-    insta::assert_snapshot!(text);
-}
-
-/// As an upgrade in place, which closes the connections that the new program has not accepted.
-#[tokio::test]
-async fn command_after_unanswered_connection_succeeds() {
-    let wrapper = Start::new().child(&[]);
-    wrapper.child_ready().await;
-    let (folder, socket, mut count) = (tempfile::tempdir().unwrap(), wrapper.path("w.sock"), 0);
-    let address = serve(folder.path(), move |client| {
-        count += 1;
-        if count % 2 == 1 {
-            return;
+    for address in [closes, speaks_http1, breaks] {
+        for command in ["status", "drain", "cancel", "start", "jobs"] {
+            let output = ask(&address, &[command]);
+            let text = String::from_utf8(output.stderr).unwrap();
+            // Whether the failure belongs to the connection or to the call is by chance.
+            assert!(
+                matches!(output.status.code(), Some(1 | 2)) && text.contains(&address),
+                "{command}: {text}"
+            );
         }
-        let mut server = UnixStream::connect(&socket).unwrap();
-        let (mut requests, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        thread::spawn(move || {
-            let _cut = io::copy(&mut requests, &mut to_server);
-            let _closed = to_server.shutdown(Shutdown::Both);
-        });
-        let _cut = io::copy(&mut server, client);
-    });
-    for words in [&["status"][..], &["wait", "--for", "process"], &["drain", "--wait"]] {
-        let output = ask(&address, words);
-        assert!(output.status.success(), "{words:?}: {output:?}");
     }
 }
 
-/// A wrapper that hangs, and a wrapper that hangs during a wait.
 #[tokio::test]
-async fn hanging_wrapper_errors_match_snapshot() {
+async fn wait_for_hanging_wrapper_times_out() {
     let wrapper = Start::new().child(&[]);
     drop(wrapper.client().await);
     wrapper.child_ready().await;
     wrapper.signal(Signal::STOP);
     let address = at(&wrapper.path("w.sock"));
-    let names = [(wrapper.folder.path().to_str().unwrap(), "/run/x")];
-    let status = thread::spawn({
-        let address = address.clone();
-        move || ask(&address, &["status"])
-    });
-    let mut text = report("wait", &ask(&address, &["wait", "--timeout", "200ms"]), &names);
-    text += &report("status", &status.join().unwrap(), &names);
+    let waits = ask(&address, &["wait", "--timeout", "200ms"]);
     wrapper.signal(Signal::CONT);
-    insta::assert_snapshot!(text);
+    let text = String::from_utf8(waits.stderr).unwrap();
+    assert!(waits.status.code() == Some(3) && text.contains("the wrapper has not responded yet"), "{text}");
 }
 
 /// Upstream's service, and `grit.wrapper.v1` with the calls of an older version.

@@ -1,6 +1,8 @@
-//! The progress of a wait, its end, and the next step after a timeout.
+//! The progress of a wait, and its end.
 
 use tokio::time::advance;
+
+use grit_proto::wrapper_v1::{Mode, State};
 
 use super::*;
 
@@ -8,8 +10,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn wait_without_terminal_prints_a_line_each_minute() {
-    for progress in [Progress::Lines, Progress::Json] {
-        let mut watcher = Watcher::new(Goal::Stopped, progress, false);
+    {
+        let mut watcher = Watcher::new(Goal::Stopped, Progress::Lines, false);
         watcher.last = "is draining, 2 jobs".to_owned();
         let mut printed = Vec::new();
         // A status can also be shown twice in a second.
@@ -68,7 +70,6 @@ fn ended_drain_is_found_after_another_start() {
     }
 }
 
-/// The times of a status are not exact.
 #[test]
 fn earlier_drain_with_same_id_is_ignored() {
     use DrainOutcome::{Clean, Failed, Unspecified};
@@ -81,20 +82,4 @@ fn earlier_drain_with_same_id_is_ignored() {
     assert_eq!(watcher.ended_drain(&status(None, Some(earlier))), None, "it was cancelled");
     let ended = Some(drain("operator", 100, Clean));
     assert_eq!(watcher.ended_drain(&status(None, ended)), Some(Clean));
-}
-
-/// Without `--for`, the command waits for the exit, and a healthy runner does not exit.
-#[test]
-fn timed_out_wait_suggests_the_same_goal() {
-    for goal in Goal::value_variants() {
-        let error =
-            CommandError::TimedOut { after: Duration::ZERO, last: String::new(), level: goal.level() };
-        let name = goal.to_possible_value().unwrap();
-        let words = match goal.level() {
-            Some(_) => format!("`grit-wrapper wait --for {}`", name.get_name()),
-            None => "`grit-wrapper wait`".to_owned(),
-        };
-        let next_step = error.next_step().unwrap();
-        assert!(next_step.contains(&words), "{next_step}");
-    }
 }
