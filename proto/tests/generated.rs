@@ -17,10 +17,9 @@ const JSON: [&str; 10] = [
 ];
 
 /// How their fields look in JSON, where that differs from their types.
-const JSON_FIELDS: [(&str, &str); 19] = [
+const JSON_FIELDS: [(&str, &str); 18] = [
     ("Status.state", "serialize_with = \"crate::json::state\""),
     ("Status.started_at", "serialize_with = \"crate::json::time\""),
-    ("Status.reading_log", "skip"),
     ("Status.process", "skip"),
     ("Status.boot_id", "skip"),
     ("CancelledDrain.cancelled_at", "serialize_with = \"crate::json::time\""),

@@ -14,7 +14,7 @@ pub struct Status {
     /// Exit of the last runner, while no runner is running.
     #[prost(message, optional, tag = "4")]
     pub exit: ::core::option::Option<Exit>,
-    /// Human-readable failure; empty if there is none. Further lines, if any, are the last lines of the runner's log.
+    /// Human-readable failure; empty if there is none. A second line, if any, is the last error in the runner's log.
     #[prost(string, tag = "5")]
     pub failure_reason: ::prost::alloc::string::String,
     /// Number of restarts after unexpected exits, since the last call of Start.
@@ -33,10 +33,6 @@ pub struct Status {
     pub shutting_down: bool,
     #[prost(string, tag = "11")]
     pub wrapper_version: ::prost::alloc::string::String,
-    /// The last lines of the failed runner's log are being read, and will be added to `failure_reason`.
-    #[prost(bool, tag = "12")]
-    #[serde(skip)]
-    pub reading_log: bool,
     /// The drain that stopped the previous runner, if a runner was started after it. `last_drain.exit` is the exit of that runner.
     #[prost(message, optional, tag = "13")]
     pub last_drain: ::core::option::Option<Drain>,

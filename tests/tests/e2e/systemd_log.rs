@@ -1,4 +1,4 @@
-//! On a booted systemd, the last log lines of a failed runner come from the journal. What a runner logs decides nothing.
+//! On a booted systemd, the last error of a failed runner comes from the journal. What a runner logs decides nothing.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::systemd_stop::{adjust, machine};
 
 const UNIT: &str = "grit-wrapper.service";
 
-/// Waits until the failure reason with log lines is known.
+/// Waits until the failure reason with the line of the log is known.
 fn reason(machine: &Machine, wanted: &str) -> String {
     poll::until(wanted, LIMIT, || {
         match machine.ask(&["status"])["failure_reason"].as_str().unwrap_or_default() {
@@ -23,7 +23,7 @@ fn reason(machine: &Machine, wanted: &str) -> String {
 }
 
 #[test]
-fn journal_lines_explain_runner_failure() {
+fn journal_line_explains_runner_failure() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     // Only lines of the runner process are used: not those of its children or of the wrapper.
@@ -34,11 +34,10 @@ fn journal_lines_explain_runner_failure() {
     machine.run(&["systemctl", "start", "--no-block", UNIT]);
     assert_eq!(
         reason(&machine, "FATAL"),
-        "exit status 3\nThe last lines of the runner's log:\n  said on stdout\n  FATAL: no config for \
-         glrt-[hidden]"
+        "exit status 3\nThe last error in the runner's log: FATAL: no config for [hidden]"
     );
 
-    // The exit status of an adopted runner may be unknown; then only the lines are reported.
+    // The exit status of an adopted runner may be unknown; then only the line is reported.
     machine.run(&["touch", "/run/lives"]);
     machine.run(&["grit-wrapper", "start"]);
     machine.run(&["systemctl", "kill", "--kill-who=main", "--signal=SIGKILL", UNIT]);
@@ -89,7 +88,7 @@ fn lines_of_runners_log_do_not_change_outcome() {
 }
 
 #[test]
-fn hanging_journalctl_delays_only_log_tail() {
+fn hanging_journalctl_delays_only_the_line() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), "echo FATAL >&2; exit 3").unwrap();

@@ -23,7 +23,7 @@ use self::{
 };
 use crate::runner::{self, Level, level_now, waits_for};
 use crate::supervise::{
-    Cancelled, ChildInfo, End, LastLines, Moment, PastStop, Phase, State, Stop, Supervision, process,
+    Cancelled, ChildInfo, End, Moment, PastStop, Phase, State, Stop, Supervision, process,
 };
 
 /// The current status.
@@ -51,7 +51,6 @@ pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Stat
             State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
         },
         failure_reason: failure(supervision),
-        reading_log: supervision.last_lines == LastLines::Reading,
         restarts: supervision.restarts.count,
         crash_loop: supervision.is_crash_loop(),
         health: Some(self::health(supervision, health)),

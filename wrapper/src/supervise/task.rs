@@ -17,7 +17,7 @@ use super::{
         Supervision,
     },
     handle::{Command, Handle},
-    journal::{Journal, LastLines},
+    journal::{Journal, LastError},
     process::{Child, Program, Spawner},
     record::{Found, Record, Recorder, Saved},
     surroundings::Surroundings,
@@ -42,8 +42,8 @@ pub struct Task {
     recorder: Recorder,
     /// The state of a previous wrapper was restored, and is written again first.
     is_restored: bool,
-    /// The last log lines of a failed child, while they are being read.
-    reading: Option<LastLines>,
+    /// The last error of a failed child, while the log is being read.
+    reading: Option<LastError>,
     commands: mpsc::Receiver<Command>,
     /// For the reports of callbacks.
     sender: mpsc::WeakSender<Command>,
@@ -173,9 +173,9 @@ impl Task {
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
             () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
-            lines = or_pending(self.reading.as_mut()) => {
+            line = or_pending(self.reading.as_mut()) => {
                 self.reading = None;
-                Wake::Event(Event::LogRead(lines.into()))
+                line.map_or(Wake::Save, |line| Wake::Event(Event::LogRead(line)))
             }
             () = or_pending(self.recorder.due().map(sleep_until)) => Wake::Save,
         }

@@ -146,7 +146,7 @@ async fn files_of_the_runner_are_not_read() {
     kill_group(runner).await;
     eventually("the runner fails", async || {
         let status = status(&second).await;
-        let is_over = matches!(status.state(), State::Stopped | State::Failed) && !status.reading_log;
+        let is_over = matches!(status.state(), State::Stopped | State::Failed);
         if is_over { Ok(()) } else { Err(status) }
     })
     .await;

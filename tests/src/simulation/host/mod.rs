@@ -56,10 +56,6 @@ pub(super) enum Happens {
         process: u32,
         until: Instant,
     },
-    LogRead {
-        wrapper: u32,
-        read: u32,
-    },
     Called {
         wrapper: u32,
         callback: Callback,
@@ -125,7 +121,6 @@ pub(super) struct Host {
     keeps_file: bool,
     /// The configuration of the runner.
     setup: Setup,
-    has_journal: bool,
     has_old_kernel: bool,
     restarts_quickly: bool,
     /// The changes of the status.
@@ -162,8 +157,6 @@ pub(super) struct Wrapper {
     /// The content of the file, if it is known.
     written: Option<Supervision>,
     busy: Option<Busy>,
-    /// The reads of logs, and their ends by another start: only the last one is in progress.
-    log_reads: u32,
     waiting: VecDeque<Event>,
     /// When the first SIGTERM was answered.
     signalled: Option<Instant>,
@@ -215,7 +208,6 @@ impl Inner {
             has_cgroup: random.percent(85),
             keeps_file: random.percent(40),
             setup,
-            has_journal: random.percent(90),
             has_old_kernel: random.percent(20),
             restarts_quickly: random.percent(30),
             changes: Changes::default(),
@@ -275,11 +267,6 @@ impl Inner {
                     .is_some_and(|host| host.processes == process && host.wrapper.is_none() && !host.is_off)
                 {
                     self.wrapper_finds(instance, process, until);
-                }
-            }
-            Happens::LogRead { wrapper, read } => {
-                if self.wrapper(instance, wrapper).is_some_and(|wrapper| wrapper.log_reads == read) {
-                    self.of_wrapper(instance, wrapper, Event::LogRead([].into()));
                 }
             }
             Happens::Called { wrapper, callback } => {

@@ -21,8 +21,6 @@ impl Inner {
     pub(super) fn spawn(&mut self, instance: &str, events: &mut VecDeque<Event>) -> Result<(), Killed> {
         // `publish`: a start can take long.
         self.changed(instance);
-        // `Task::spawn`: the lines of an earlier child are not read any more.
-        self.log_is_not_read(instance);
         if self.random.percent(2) {
             self.trace.count("spawn failed");
             events.push_back(Event::SpawnFailed("not found".into()));

@@ -15,7 +15,7 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    Happens, Wrapper,
+    Wrapper,
     file::File::Saved,
     names::{event_name, state_name},
     probe::Eyes,
@@ -327,26 +327,11 @@ impl Inner {
                 events.push_back(self.signalled(instance, signal));
                 self.survives(instance)?;
             }
-            Effect::ReadLog(_) if self.hosts.get(instance).is_some_and(|host| host.has_journal) => {
-                // `journalctl` takes some time.
-                let delay = self.random.millis(5, 500);
-                let (wrapper, read) = (self.number(instance), self.log_is_not_read(instance));
-                self.later(instance, delay, Happening::Host(Happens::LogRead { wrapper, read }));
-            }
-            Effect::ReadLog(_) => events.push_back(Event::LogRead([].into())),
             Effect::Callback(callback) => self.send_callback(instance, callback),
-            Effect::Leave | Effect::Count(_) => {}
+            // What people read of the log decides nothing.
+            Effect::Leave | Effect::Count(_) | Effect::ReadLog(_) => {}
         }
         Ok(())
-    }
-
-    /// A read in progress has ended. Returns the number of the next one.
-    pub(super) fn log_is_not_read(&mut self, instance: &str) -> u32 {
-        let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
-            return 0;
-        };
-        wrapper.log_reads += 1;
-        wrapper.log_reads
     }
 
     pub(super) fn number(&self, instance: &str) -> u32 {
@@ -388,7 +373,6 @@ impl Wrapper {
             saves_again: false,
             written: None,
             busy: None,
-            log_reads: 0,
             waiting: VecDeque::new(),
             signalled: None,
         }

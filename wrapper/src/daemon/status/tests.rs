@@ -42,7 +42,7 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
     ] {
         let supervision = Supervision {
             state,
-            last_lines: LastLines::Read(Arc::from([long.clone()])),
+            last_error: Some(Arc::from(long.as_str())),
             last_stop: Some(Arc::new(PastStop { stop: stop.clone(), end: end.clone() })),
             ..Supervision::default()
         };

@@ -6,14 +6,14 @@ use grit_proto::json::{short, whole_seconds};
 use grit_proto::wrapper_v1::{Drain, Health, State as PublicState, Status};
 
 use crate::{
-    supervise::{LastLines, State, Supervision},
+    supervise::{State, Supervision},
     text::{duration, visible::visible_line},
 };
 
 const MAX_REASONS: usize = 20;
 const MAX_REASON: usize = 500;
-/// The failure, with the last log lines.
-const MAX_FAILURE: usize = 16 * 1024;
+/// The failure, with the last error of the log.
+const MAX_FAILURE: usize = 4 * 1024;
 pub(super) const MAX_SPAWN_ERROR: usize = 2 * 1024;
 /// A text of the runner, such as its version.
 pub(super) const MAX_NAME: usize = 200;
@@ -43,7 +43,7 @@ pub(crate) fn age_text(age: Option<prost_types::Duration>) -> String {
     duration::show(Duration::from_secs(whole_seconds(age)))
 }
 
-/// The failure of the runner, with its last log lines. Empty without a failure.
+/// The failure of the runner, with the last error of its log. Empty without a failure.
 pub(crate) fn failure(supervision: &Supervision) -> String {
     let mut text = match &supervision.state {
         State::Backoff { end, .. } => {
@@ -58,15 +58,8 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
             String::new()
         }
     };
-    if let LastLines::Read(lines) = &supervision.last_lines
-        && !text.is_empty()
-        && !lines.is_empty()
-    {
-        text.push_str("\nThe last lines of the runner's log:");
-        for line in lines.iter() {
-            text.push_str("\n  ");
-            text.push_str(line);
-        }
+    if let Some(line) = supervision.last_error.as_ref().filter(|_| !text.is_empty()) {
+        text += &format!("\nThe last error in the runner's log: {line}");
     }
     shortened(&text, MAX_FAILURE)
 }

@@ -7,7 +7,7 @@ use super::{
     moment::Moment,
     observation::Observation,
     policy::Policy,
-    state::{ChildInfo, LastLines, Phase, State, Supervision},
+    state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, Stop, StopId, StopOutcome},
 };
 use crate::supervise::process::Exit;
@@ -31,7 +31,7 @@ impl Supervision {
             last_stop,
             cancelled,
             observed,
-            last_lines: _,
+            last_error: _,
             save_error: _,
         } = self;
         let state = match state {
@@ -69,7 +69,7 @@ impl Supervision {
             last_stop,
             cancelled,
             observed: if is_running { observed } else { Observation::default() },
-            last_lines: LastLines::NotRead,
+            last_error: None,
             save_error: None,
         }
     }

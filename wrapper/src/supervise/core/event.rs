@@ -51,8 +51,8 @@ pub enum Event {
     Leave(Stop),
     /// A callback succeeded, or failed after all retries.
     CallbackFinished(Callback),
-    /// The last log lines of a failed child were read, or could not be read.
-    LogRead(Arc<[String]>),
+    /// The last error in the log of the failed child.
+    LogRead(Arc<str>),
     /// The state file has this state, or could not be written for this reason.
     Saved(Option<Arc<str>>),
 }
@@ -119,7 +119,7 @@ pub enum Effect {
     /// [`Event::SignalSent`] or [`Event::SignalRefused`] follows.
     Signal(Signal),
     Callback(Callback),
-    /// Read the log of this child. [`Event::LogRead`] follows.
+    /// Read the log of this child. [`Event::LogRead`] may follow.
     ReadLog(ChildInfo),
     Count(EndedStop),
     /// The supervisor's work is done.

@@ -30,9 +30,9 @@ pub struct Supervision {
     /// What the probes show of the present child.
     #[serde(default)]
     pub observed: Observation,
-    /// The last log lines of the child that failed last.
+    /// The last error in the log of the child that has failed.
     #[serde(skip)]
-    pub last_lines: LastLines,
+    pub last_error: Option<Arc<str>>,
     /// Why the state file does not have this state, if there is such a file.
     #[serde(skip)]
     pub save_error: Option<Arc<str>>,
@@ -62,17 +62,6 @@ pub struct Refused {
 pub struct PastStop {
     pub stop: Stop,
     pub end: End,
-}
-
-/// The last log lines of a failed child.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LastLines {
-    /// No child has failed, or its log cannot be read.
-    #[default]
-    NotRead,
-    /// They are being read.
-    Reading,
-    Read(Arc<[String]>),
 }
 
 /// The state of the child.

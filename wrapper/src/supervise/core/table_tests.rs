@@ -161,7 +161,7 @@ fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
         ("reload", Event::Reload, false),
         ("reload, handler", Event::Reload, true),
         ("called", Event::CallbackFinished(callback(1)), false),
-        ("log read", Event::LogRead(Arc::default()), false),
+        ("log read", Event::LogRead(Arc::from("why")), false),
         ("leave", Event::Leave(graceful()), false),
     ]
 }

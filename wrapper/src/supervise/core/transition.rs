@@ -36,7 +36,7 @@ use super::{
     moment::Moment,
     observation::Observation,
     policy::{STABLE_AFTER, restart_delay},
-    state::{ChildInfo, LastLines, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
+    state::{ChildInfo, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
     stop::{EndedStop, Stop, StopOutcome},
 };
 use crate::supervise::process::{Exit, Signal};
@@ -82,7 +82,7 @@ impl Supervision {
             Event::Cancel(request) => answer = self.cancel(request, cx),
             Event::Reload => answer = self.reload(cx),
             Event::CallbackFinished(callback) => self.callback_finished(&callback),
-            Event::LogRead(lines) => self.log_read(lines),
+            Event::LogRead(line) => self.log_read(line),
             Event::Saved(error) => self.save_error = error,
         }
         Step { next: self, effects: context.effects, answer }
@@ -127,7 +127,7 @@ impl Supervision {
         if !matches!(self.state, State::Starting { .. }) {
             return;
         }
-        self.last_lines = LastLines::NotRead;
+        self.last_error = None;
         let has_failed = self.restarts.failures > 0;
         self.restarts.stable_at = has_failed.then(|| cx.now + STABLE_AFTER);
         self.state = State::Running { child, reload: None };
@@ -137,7 +137,7 @@ impl Supervision {
         if !matches!(self.state, State::Starting { .. }) {
             return;
         }
-        self.last_lines = LastLines::NotRead;
+        self.last_error = None;
         self.failed(End::SpawnFailed(why), None, cx);
     }
 
@@ -159,7 +159,6 @@ impl Supervision {
             other => return self.state = other,
         };
         if self.failed_child().is_some() {
-            self.last_lines = LastLines::Reading;
             cx.add(Effect::ReadLog(child));
         }
     }
@@ -277,9 +276,9 @@ impl Supervision {
         }
     }
 
-    fn log_read(&mut self, lines: Arc<[String]>) {
-        if self.last_lines == LastLines::Reading {
-            self.last_lines = LastLines::Read(lines);
+    fn log_read(&mut self, line: Arc<str>) {
+        if self.failed_child().is_some() {
+            self.last_error = Some(line);
         }
     }
 

@@ -7,7 +7,7 @@ use super::{
     event::{Answer, Cancel, Effect, Event, Refusal},
     moment::Moment,
     policy::{FIRST_RESTART_DELAY, Policy, STABLE_AFTER},
-    state::{LastLines, Phase, Restarts, State, Supervision},
+    state::{Phase, Restarts, State, Supervision},
     stop::{Mode, Stop, StopId, StopOutcome},
     table_tests::{SECOND, aged, callback, exited, forceful, graceful, on_failure, spawned, states},
 };
@@ -250,12 +250,11 @@ fn start_request_resets_failure_count() {
     assert_eq!(same, restarted);
 }
 
-/// The last lines of a failed child are kept until the next child. Those of a child that exited with code 0, or as requested, are not read.
+/// The last error of a failed child is kept until the next child. That of a child that exited with code 0, or as requested, is not read.
 #[test]
-fn last_log_lines_of_failed_child_kept_until_next_child() {
+fn last_error_of_failed_child_kept_until_next_child() {
     let now = Moment::now();
-    let lines = LastLines::Read(Arc::from(["why".to_owned()]));
-    let read = Event::LogRead(Arc::from(["why".to_owned()]));
+    let read = Event::LogRead(Arc::from("why"));
     for policy in [Policy::default(), on_failure()] {
         let on = |before: Supervision, event| before.with(event, now, &policy).next;
         let running = || on(on(Supervision::default(), Event::Boot), spawned(now));
@@ -266,17 +265,19 @@ fn last_log_lines_of_failed_child_kept_until_next_child() {
             step.next
         };
         let ended = wants(exited(Exit::Code(0)), false);
-        assert_eq!(on(ended, read.clone()).last_lines, LastLines::NotRead);
+        assert_eq!(on(ended, read.clone()).last_error, None);
         wants(exited(Exit::Unknown), true);
         wants(exited(Exit::Signal(9)), true);
         let failed = on(wants(exited(Exit::Code(1)), true), read.clone());
-        assert_eq!(failed.last_lines, lines);
+        assert_eq!(failed.last_error.as_deref(), Some("why"));
         let again = on(on(failed, Event::Start), spawned(now));
-        assert_eq!(again.last_lines, LastLines::NotRead);
+        assert_eq!(again.last_error, None);
 
-        let stopping = on(running(), Event::Stop(forceful()));
-        assert_eq!(on(stopping.clone(), exited(Exit::Unknown)).last_lines, LastLines::NotRead);
-        assert_eq!(on(stopping, exited(Exit::Code(1))).last_lines, LastLines::Reading);
+        for (exit, wanted) in [(Exit::Unknown, false), (Exit::Code(1), true)] {
+            let step = on(running(), Event::Stop(forceful())).with(exited(exit), now, &policy);
+            let reads = step.effects.iter().any(|effect| matches!(effect, Effect::ReadLog(_)));
+            assert_eq!(reads, wanted, "{exit:?}");
+        }
     }
 }
 

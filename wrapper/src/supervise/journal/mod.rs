@@ -1,18 +1,19 @@
-//! What systemd's journal shows of a runner that has failed: its last lines, for people. They are no evidence: a job can write such lines, and can
-//! make others disappear.
+//! The line of systemd's journal in which a runner says why it failed, for people. The line is no evidence: a job can write such lines, and can make
+//! others disappear.
 //!
 //! The runner inherits the wrapper's stderr. A pipe through the wrapper would block the runner, or kill it with SIGPIPE, when the wrapper
 //! exits. So its output is read back from the journal, with `journalctl`, because the journal's files have no other stable reader. journald itself
 //! records the process and the unit of each message. The wrapper must be root or in the group `systemd-journal`. Output to a file, a pipe or a
 //! terminal is not read back.
 
-mod redact;
+mod line;
 
 use std::{
     fs, io,
     os::fd::{AsFd, BorrowedFd},
     pin::Pin,
     process::{Output, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -27,14 +28,14 @@ use tokio::{
 };
 use tracing::debug;
 
-use self::redact::presentable;
+use self::line::last_error;
 use crate::supervise::log_key as key;
 
-/// Timeout of reading. Only the text of the failure waits for it.
+/// Timeout of reading.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// Number of requested messages. Some may be empty.
-const MESSAGES: &str = "--lines=40";
+/// Number of requested messages.
+const MESSAGES: &str = "--lines=100";
 
 /// The runner may have written before its start time was recorded.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
@@ -42,8 +43,8 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 /// Time for journald to store messages if `journalctl --sync` is not permitted.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// The last lines of a runner's log, oldest first; empty if there are none, or if they cannot be read. Dropping it cancels the read.
-pub type LastLines = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
+/// The last error in a runner's log; `None` if there is none, or if the log cannot be read. Dropping it cancels the read.
+pub type LastError = Pin<Box<dyn Future<Output = Option<Arc<str>>> + Send>>;
 
 /// The journal, to which the wrapper and its runner write.
 #[derive(Clone, Debug)]
@@ -61,23 +62,21 @@ impl Journal {
         Some(Self { unit })
     }
 
-    /// Reads the last lines of the runner with this PID that was started at `since` and has exited.
-    ///
-    /// Escape sequences, keys, tokens and URL paths are removed, and long lines are shortened, because users with read-only access can see them.
-    pub(super) fn last_lines(&self, pid: u32, since: Instant) -> LastLines {
+    /// Reads the last error of the runner with this PID that was started at `since` and has exited.
+    pub(super) fn last_error(&self, pid: u32, since: Instant) -> LastError {
         let journal = self.clone();
         Box::pin(async move {
             let since = monotonic_of(since).saturating_sub(CLOCK_TOLERANCE);
             let read = timeout(READ_LIMIT, journal.read(pid, since)).await;
             match read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-                Ok(raw) => presentable(&raw),
+                Ok(lines) => last_error(&lines).map(Arc::from),
                 Err(error) => {
                     debug!(
                         { key::ERROR } = %error,
                         { key::PID } = pid,
-                        "cannot read the last lines of the runner's log"
+                        "cannot read the runner's log"
                     );
-                    Vec::new()
+                    None
                 }
             }
         })

@@ -49,10 +49,7 @@ impl Task {
             Effect::Callback(callback) => self.send(callback),
             Effect::ReadLog(child) => {
                 self.reading =
-                    self.journal.as_ref().map(|journal| journal.last_lines(child.pid(), child.started.at));
-                if self.reading.is_none() {
-                    events.push_back(Event::LogRead(Arc::default()));
-                }
+                    self.journal.as_ref().map(|journal| journal.last_error(child.pid(), child.started.at));
             }
             Effect::Count(counted) => self.surroundings.count(counted),
             Effect::Leave => {}
@@ -88,7 +85,7 @@ impl Task {
     }
 
     async fn spawn(&mut self) -> Event {
-        // These lines are of an earlier child.
+        // It is of an earlier child.
         self.reading = None;
         match self.try_spawn().await {
             Ok(child) => {
