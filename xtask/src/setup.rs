@@ -19,7 +19,7 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, sudo, tini, dumb-init, catatonit, nodejs,
+/// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, nodejs,
 /// npm and rsync, and downloads Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
 /// `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
@@ -55,16 +55,7 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     if ip().is_none() {
         optional(install("ip", "iproute2"))?;
     }
-    // The last four start a runner in the tests of the wrapper.
-    for (program, package) in [
-        ("rpmbuild", "rpm"),
-        ("gpg", "gnupg"),
-        ("python3", "python3"),
-        ("sudo", "sudo"),
-        ("tini", "tini"),
-        ("dumb-init", "dumb-init"),
-        ("catatonit", "catatonit"),
-    ] {
+    for (program, package) in [("rpmbuild", "rpm"), ("gpg", "gnupg"), ("python3", "python3")] {
         if find(program).is_none() {
             optional(install(program, package))?;
         }

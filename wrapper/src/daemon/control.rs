@@ -16,8 +16,7 @@ use super::{
     status,
 };
 use crate::supervise::{
-    Answer, Callback, CallbackError, Cancel, Handle, HandleError, Mode, Stop, StopId, Supervision,
-    process::{self, Launcher},
+    Answer, Callback, CallbackError, Cancel, Handle, HandleError, Mode, Stop, StopId, Supervision, process,
 };
 use crate::{
     daemon::serve::{limits::CallLogLimit, requester::Requester},
@@ -57,7 +56,7 @@ pub(crate) enum ControlError {
     )]
     SelfDrain(Option<u64>),
     #[error("{0}. The runner was not stopped")]
-    Launcher(Launcher),
+    Launcher(String),
     #[error("job list unavailable: the runner is not running, or has no HTTP server (listen_address)")]
     NoJobs,
     #[error(transparent)]
@@ -173,10 +172,7 @@ impl Control {
     /// SIGQUIT would not drain this runner. Where the check is not possible, the signal is refused later, or its missing effect is reported.
     async fn refuse_launcher(&self) -> Result<(), ControlError> {
         let Some(child) = self.supervision().state.child() else { return Ok(()) };
-        match process::launcher_of(child.pid()).await {
-            Some(launcher) => Err(ControlError::Launcher(launcher)),
-            None => Ok(()),
-        }
+        process::launcher_fault(child.pid()).await.map_or(Ok(()), |fault| Err(ControlError::Launcher(fault)))
     }
 
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in

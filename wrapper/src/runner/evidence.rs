@@ -30,7 +30,7 @@ pub(crate) struct Evidence {
     pub(crate) restarted: bool,
     /// The child is suspended (SIGSTOP).
     pub(crate) suspended: bool,
-    /// Why SIGQUIT would not reach the runner, which the child has started.
+    /// Why the child is not the runner.
     pub(crate) launcher: Option<String>,
     /// Why SIGQUIT does not make the child drain.
     pub(crate) quit_problem: Option<QuitProblem>,

@@ -172,7 +172,7 @@ impl Prober {
             }
         }
         evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
-        evidence.launcher = process::launcher_of(child.pid()).await.map(|launcher| launcher.to_string());
+        evidence.launcher = process::launcher_fault(child.pid()).await;
         evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
         let health = Health::of(supervision, child, evidence);
         debug!({ key::LEVEL } = ?health.level, { key::REASONS } = ?health.reasons, "probe finished");

@@ -197,7 +197,6 @@ impl Task {
             let is_gap = matches!(event, Event::JobRequests(..));
             let handles_quit =
                 self.supervision.asks_for_handler() && self.child.as_ref().is_some_and(Child::handles_quit);
-            let awaited_gap = self.supervision.awaits_gap();
             let step = self.step(event, handles_quit);
             answer.get_or_insert(step.1);
             if !is_gap {
@@ -206,12 +205,6 @@ impl Task {
             for effect in step.0 {
                 leaves |= effect == Effect::Leave;
                 self.perform(effect, &mut events).await;
-            }
-            if !awaited_gap
-                && self.supervision.awaits_gap()
-                && let Some(child) = &mut self.child
-            {
-                child.prepare_quit().await;
             }
             if is_exit && let Some(child) = self.child.take() {
                 child.reap(self.supervision.leftovers(&self.policy)).await;

@@ -157,38 +157,6 @@ async fn job_of_the_runner_is_not_the_runner() {
     assert_eq!(health.runner_version, None);
 }
 
-/// Programs that pass SIGQUIT on: the runner is their child.
-#[tokio::test]
-async fn runner_of_a_launcher_is_found() {
-    for launcher in [
-        &["tini", "--"][..],
-        &["dumb-init"],
-        &["sudo", "--preserve-env"],
-        &["sudo", "--preserve-env", "tini", "--"],
-    ] {
-        if launcher.contains(&"sudo") && !is_root() {
-            grit_testkit::not_covered("sudo", "this is not root");
-            continue;
-        }
-        let programs = launcher.iter().filter(|word| !word.starts_with('-'));
-        let missing =
-            programs.copied().find(|program| Command::new(program).arg("--version").output().is_err());
-        if let Some(missing) = missing {
-            grit_testkit::not_covered("a runner below a launcher", &format!("{missing} is not installed"));
-            continue;
-        }
-        let runner = polling("19.2.0").await;
-        let child = misbehaving_child().to_str().unwrap().to_owned();
-        let start = start(CONFIG).runner(&runner);
-        let record = start.folder_path().join("record");
-        let test = std::process::id().to_string();
-        let words = [&child, "--lives-with", &test, "--record", record.to_str().unwrap()];
-        let wrapper = start.command(&[launcher, &words[..]].concat());
-        let health = becomes(&mut wrapper.v1_client().await, Level::Polling, "").await;
-        assert_eq!(health.runner_version.as_deref(), Some("19.2.0"), "{launcher:?}: {health:?}");
-    }
-}
-
 /// The runner listens on both families, and one of them does not exist on this host.
 #[tokio::test]
 async fn wildcard_address_is_reached_without_ipv6() {

@@ -168,7 +168,6 @@ impl Inner {
     ) -> Result<(Result<Answer, Refusal>, bool), Killed> {
         let is_gap = matches!(event, Event::JobRequests(..));
         let is_exit = matches!(event, Event::Exited(..));
-        let awaited_gap = self.awaits_gap(instance);
         let (effects, answer) = self.step(instance, event);
         self.survives(instance)?;
         // Before the effects, so that the next wrapper learns of each: but SIGQUIT in a gap comes before the file.
@@ -187,10 +186,6 @@ impl Inner {
         let leaves = effects.contains(&Effect::Leave);
         for effect in effects {
             self.perform(instance, effect, events)?;
-            self.survives(instance)?;
-        }
-        if !awaited_gap && self.awaits_gap(instance) {
-            // `Child::prepare_quit` searches for a launcher.
             self.survives(instance)?;
         }
         if is_exit {

@@ -29,7 +29,7 @@ use super::{
     exec_barrier::Barrier,
     exit::Exit,
     identity::{Identity, Origin},
-    launcher::launcher_of,
+    launcher::launcher_fault,
     leftovers::LeftoverProcesses,
     orphans,
     pidfd::{self, hold, hold_same},
@@ -82,8 +82,6 @@ pub struct Child {
     adopted: bool,
     leftovers: LeftoverProcesses,
     barrier: Option<Barrier>,
-    /// A search has found no launcher, and SIGQUIT was not sent since.
-    has_no_launcher: bool,
 }
 
 impl Child {
@@ -94,7 +92,7 @@ impl Child {
         barrier: Option<Barrier>,
     ) -> io::Result<Self> {
         let (pid, pidfd) = hold(identity.pid)?;
-        Ok(Self { pid, pidfd, identity, origin, adopted: false, leftovers, barrier, has_no_launcher: false })
+        Ok(Self { pid, pidfd, identity, origin, adopted: false, leftovers, barrier })
     }
 
     /// Continues with a child of this process from before an upgrade, which may have exited, or adopts a process that the previous wrapper
@@ -111,16 +109,7 @@ impl Child {
             orphans::hold(identity.pid);
         }
         let leftovers = LeftoverProcesses::of_earlier(identity, &origin);
-        Ok(Some(Self {
-            pid,
-            pidfd,
-            identity,
-            origin,
-            adopted: !is_own,
-            leftovers,
-            barrier: None,
-            has_no_launcher: false,
-        }))
+        Ok(Some(Self { pid, pidfd, identity, origin, adopted: !is_own, leftovers, barrier: None }))
     }
 
     /// Handles processes that are still running after a runner of the previous wrapper exited: kills or logs them.
@@ -186,14 +175,8 @@ impl Child {
         proc_status::handles_quit(self.pid())
     }
 
-    /// Searches for a launcher now, so that the next SIGQUIT does not have to: the search takes milliseconds.
-    pub(crate) async fn prepare_quit(&mut self) {
-        self.has_no_launcher = launcher_of(self.pid()).await.is_none();
-    }
-
     /// Sends `signal`, except SIGKILL, to this process only: other processes of its group may belong to a job.
-    /// Fails if the process changed its user, but not if it has exited. SIGQUIT also fails if a [launcher](super::launcher) would not pass it on
-    /// to the runner.
+    /// Fails if the process changed its user, but not if it has exited. SIGQUIT also fails if the process is [not the runner](super::launcher).
     pub(crate) async fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if matches!(signal, Signal::Terminate | Signal::Kill) {
             // When it exits, its jobs lose their parent, and those of an adopted child become children of another process.
@@ -201,10 +184,9 @@ impl Child {
             self.origin.seen = self.leftovers.remember();
         }
         if signal == Signal::Drain
-            && !std::mem::take(&mut self.has_no_launcher)
-            && let Some(launcher) = launcher_of(self.pid()).await
+            && let Some(fault) = launcher_fault(self.pid()).await
         {
-            return Err(io::Error::other(launcher.to_string()));
+            return Err(io::Error::other(fault));
         }
         let signal = match signal {
             Signal::Reload => rustix::process::Signal::HUP,

@@ -1,75 +1,35 @@
-//! Whether the runner is the supervised process, so that SIGQUIT reaches it.
-//!
-//! SIGQUIT goes to the child only. If the command is another program, which starts the runner and waits for it, the signal has the effect that
-//! this program chooses: `su` sends SIGTERM to the runner, a shell exits, `runuser` does nothing.
+//! Whether the supervised process is the runner: SIGQUIT goes to this process only. Another program that starts the runner and waits for it chooses the
+//! effect of the signal: `su` sends SIGTERM to the runner, a shell exits, `runuser` does nothing. So each such program is refused.
 
-use std::{fmt, fs, time::Duration};
+use std::{collections::HashSet, fs, time::Duration};
 
 use super::{list, runner_command, stat::Process};
 use crate::supervise::blocking;
 
-/// Programs that pass SIGQUIT on to the program that they start. `launchers` in the tests of the wrapper tries each of them.
-pub(super) const PASS_ON: [&str; 4] = ["sudo", "tini", "dumb-init", "catatonit"];
-
 /// Timeout of the search. A process whose file system hangs does not show its command line.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A process between the wrapper and the runner that does not pass SIGQUIT on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Launcher {
-    name: String,
-    pid: u32,
-    runner: u32,
-}
-
-/// The launcher of the runner that descends from this child. `None` if the child is the runner, passes SIGQUIT on to the runner, or has not started
-/// a runner.
-///
-/// The names of the child and of the processes between it and the runner are those of the operator's command. A job cannot be one of them, because
-/// the search ends at the runner.
-pub(crate) async fn launcher_of(child: u32) -> Option<Launcher> {
+/// Why this process must not receive SIGQUIT: it is not the runner, and has started a runner. `None` also if that cannot be read.
+pub(crate) async fn launcher_fault(child: u32) -> Option<String> {
     blocking::run("launcher", LIMIT, move || Ok(find(child))).await.ok().flatten()
 }
 
-fn find(child: u32) -> Option<Launcher> {
+fn find(child: u32) -> Option<String> {
     if is_runner(child)? {
         return None;
     }
     let all = list::all();
-    let mut paths = vec![vec![child]];
-    while let Some(path) = paths.pop() {
-        for process in all.iter().filter(|process| path.last() == Some(&process.parent)) {
-            if is_runner(process.pid) == Some(true) {
-                return path.iter().find_map(|pid| Launcher::of(*pid, process.pid));
-            }
-            paths.push([&path[..], &[process.pid]].concat());
-        }
-    }
-    None
+    let below = list::descendants(&all, &HashSet::from([child]), std::process::id());
+    let runner = below.iter().map(|process| process.pid).find(|pid| is_runner(*pid) == Some(true))?;
+    let name = Process::of(child)?.name();
+    Some(format!(
+        "the runner's command is `{name}` (PID {child}), which starts the runner (PID {runner}), but the command must be the runner itself: use \
+         `exec` in a script, `setpriv` or User= for another user, and put an init or a launcher of secrets before `grit-wrapper`"
+    ))
 }
 
 /// `None` if the process has ended, or its command line cannot be read.
 fn is_runner(pid: u32) -> Option<bool> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     Some(runner_command::is_runner(&line))
-}
-
-impl Launcher {
-    /// `None` if the process passes SIGQUIT on, or has ended.
-    fn of(pid: u32, runner: u32) -> Option<Self> {
-        let name = Process::of(pid)?.name();
-        (!PASS_ON.contains(&name.as_str())).then_some(Self { name, pid, runner })
-    }
-}
-
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, pid, runner } = self;
-        write!(
-            f,
-            "the runner's command starts the runner (PID {runner}) through `{name}` (PID {pid}), and `{name}` does not pass SIGQUIT on: \
-             a drain would have no effect or would abort jobs. Use `exec` in a script, `setpriv` or `sudo -u` instead of `su` or \
-             `runuser`, or User= in the unit"
-        )
-    }
 }

@@ -22,7 +22,7 @@ pub(crate) use self::{
     child::REAP_LIMIT,
     exec_barrier::EXEC_LIMIT,
     identity::{age, boot_id},
-    launcher::{Launcher, launcher_of},
+    launcher::launcher_fault,
     leftovers::KILL_LIMIT,
     peer::{Peer, peer},
     proc_status::{has_pending_quit, ignores_quit, is_ending, is_suspended, user},

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::{launcher::PASS_ON, list, stat::Process};
+use super::{list, stat::Process};
 use crate::supervise::{blocking, lock_wait::LockOwner};
 
 /// The tables need milliseconds, also with thousands of sockets.
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// The supervised process, or the runner that it launched.
+    /// The supervised process.
     Runner,
     Other(LockOwner),
     /// It has closed the connection.
@@ -50,10 +50,8 @@ fn find(supervised: u32, local: SocketAddr, remote: SocketAddr) -> io::Result<Pe
     // 0 after the process has closed the socket.
     let Some(inode) = inode.filter(|inode| inode != "0") else { return Ok(Peer::Closed) };
     let socket = format!("socket:[{inode}]");
-    for pid in launched_by(supervised) {
-        if has_descriptor(pid, &socket)? {
-            return Ok(Peer::Runner);
-        }
+    if has_descriptor(supervised, &socket)? {
+        return Ok(Peer::Runner);
     }
     // A process of another user may be unreadable.
     let is_holder = |process: &Process| has_descriptor(process.pid, &socket).unwrap_or(false);
@@ -104,19 +102,6 @@ fn notation(ip: &[u8], port: u16) -> String {
     let (words, _) = ip.as_chunks();
     let words = words.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word)));
     format!("{}:{port:04X}", words.collect::<String>())
-}
-
-/// The supervised process, and while that is a launcher, its first child: jobs are later children, or children of the runner.
-fn launched_by(supervised: u32) -> Vec<u32> {
-    let mut line = Vec::new();
-    let mut next = Process::of(supervised);
-    while let Some(process) = next.filter(|process| !line.contains(&process.pid)) {
-        line.push(process.pid);
-        let is_launcher = PASS_ON.contains(&process.name().as_str());
-        let children = || list::all().into_iter().filter(|child| child.parent == process.pid);
-        next = if is_launcher { children().min_by_key(|child| (child.start_ticks, child.pid)) } else { None };
-    }
-    line
 }
 
 /// Whether the process has a descriptor of this socket. Reads only the links, and opens no file of the process.
