@@ -11,7 +11,7 @@ fn main() -> std::process::ExitCode {
             host::{logging, signals},
             run,
         },
-        supervise::{log_key as key, process::exec_barrier},
+        supervise::process::exec_barrier,
     };
 
     grit_static_libc::limit_name_services();
@@ -30,7 +30,7 @@ fn main() -> std::process::ExitCode {
             let log = logging::init(flags.log_level);
             let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();
-                tracing::error!({ key::EXIT_CODE } = code, "{:#}", anyhow::Error::new(error));
+                tracing::error!(exit_code = code, "{:#}", anyhow::Error::new(error));
                 std::process::ExitCode::from(code)
             });
             log.flush();

@@ -1,10 +1,8 @@
 //! The audit log line of each accepted change.
 
-use tracing::info;
-
-use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Stop};
 use crate::{daemon::serve::requester::Requester, text::visible::visible_line};
+use tracing::info;
 
 /// An accepted change. Unknown and inapplicable values are omitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,19 +50,19 @@ impl<'a> Change<'a> {
         let shown = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(visible_line);
         let (uid, gid, pid) = requester.ids();
         info!(
-            { key::ACTION } = self.action,
-            { key::OUTCOME } = self.outcome,
-            { key::MODE } = self.mode,
-            { key::ID } = shown(self.id),
-            { key::JOINED_ID } = shown(self.joined_id),
-            { key::REASON } = shown(self.reason),
-            { key::DEADLINE_SECONDS } = self.deadline_seconds,
-            { key::CALLBACKS } = self.callbacks,
-            { key::TRANSPORT } = requester.transport(),
-            { key::UID } = uid,
-            { key::GID } = gid,
-            { key::PID } = pid,
-            { key::PEER } = requester.peer(),
+            action = self.action,
+            outcome = self.outcome,
+            mode = self.mode,
+            id = shown(self.id),
+            joined_id = shown(self.joined_id),
+            reason = shown(self.reason),
+            deadline_seconds = self.deadline_seconds,
+            callbacks = self.callbacks,
+            transport = requester.transport(),
+            uid,
+            gid,
+            pid,
+            peer = requester.peer(),
             "change accepted"
         );
     }

@@ -29,7 +29,6 @@ use super::{
 use crate::supervise::{
     End, Handle, Task,
     journal::Journal,
-    log_key as key,
     process::{CommandLine, Spawner, cgroup, orphans},
     record::Saved,
 };
@@ -117,7 +116,7 @@ impl OwnProcess {
         );
         // The kernel gives the processes of a runner that has exited to this process, which can then find and reap them.
         if let Err(error) = orphans::adopt() {
-            warn!({ key::ERROR } = %error, "cannot become the parent of the runner's orphaned processes");
+            warn!(%error, "cannot become the parent of the runner's orphaned processes");
         }
         let earlier_children = orphans::of_earlier_program();
         let signals = Signals::new().map_err(RunError::Prepare)?;
@@ -169,7 +168,7 @@ fn check_command(command: &CommandLine, is_adopted: bool) -> Result<(), RunError
         Ok(_) => Ok(()),
         Err(error) if is_adopted => {
             let error = format!("{:#}", anyhow::Error::new(error));
-            error!({ key::ERROR } = error, "the adopted runner is supervised, but cannot be restarted");
+            error!(error, "the adopted runner is supervised, but cannot be restarted");
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -185,7 +184,7 @@ fn probe(tasks: &mut Tasks, prober: &Prober, supervisor: &Handle, published: wat
 /// served before there is a child, as by the upstream wrapper, and their requests are kept.
 async fn boot(supervisor: &Handle) {
     if let Ok(Err(error)) = timeout(BOOT_LIMIT, supervisor.boot()).await {
-        error!({ key::ERROR } = %error, "cannot request the start of the runner");
+        error!(%error, "cannot request the start of the runner");
     }
 }
 
@@ -230,9 +229,9 @@ async fn leave(
     drop(kept);
     stop_serving.cancel();
     if let Err(error) = tasks.end_of(GRPC).await {
-        error!({ key::ERROR } = %error, "gRPC server failed");
+        error!(%error, "gRPC server failed");
     }
-    info!({ key::EXIT_CODE } = exit_code(end), { key::REASON } = end.failure(), "wrapper exiting");
+    info!(exit_code = exit_code(end), reason = end.failure(), "wrapper exiting");
     Ok(exit_code(end))
 }
 

@@ -22,7 +22,7 @@ use super::{
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
-use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, log_key as key, process};
+use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, process};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -120,9 +120,9 @@ impl Prober {
             let before = publish(&published, health.clone());
             if before != health.level {
                 info!(
-                    { key::FROM } = short(before.as_str_name()),
-                    { key::TO } = short(health.level.as_str_name()),
-                    { key::REASONS } = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
+                    from = short(before.as_str_name()),
+                    to = short(health.level.as_str_name()),
+                    reasons = ?health.reasons.iter().take(LOGGED_REASONS).collect::<Vec<_>>(),
                     "health level changed"
                 );
             }
@@ -175,7 +175,7 @@ impl Prober {
         evidence.launcher = process::launcher_fault(child.pid()).await;
         evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
         let health = Health::of(supervision, child, evidence);
-        debug!({ key::LEVEL } = ?health.level, { key::REASONS } = ?health.reasons, "probe finished");
+        debug!(level = ?health.level, reasons = ?health.reasons, "probe finished");
         health
     }
 

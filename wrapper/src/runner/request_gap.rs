@@ -48,7 +48,7 @@ use super::{
     runner_config::RunnerConfig,
     runner_metrics::RunnerMetrics,
 };
-use crate::supervise::{ChildInfo, Handle, Moment, Phase, RequestsRead, State, Supervision, log_key as key};
+use crate::supervise::{ChildInfo, Handle, Moment, Phase, RequestsRead, State, Supervision};
 
 /// The pause between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(20);
@@ -195,11 +195,7 @@ impl RequestGap {
         // First: each millisecond counts.
         supervisor.job_requests(child, RequestsRead { ended, open, may_begin });
         if let Report::FirstOpen(open) = report {
-            info!(
-                { key::PID } = child.pid(),
-                { key::OPEN_REQUESTS } = open,
-                "delaying SIGQUIT until no job request is open"
-            );
+            info!(pid = child.pid(), open_requests = open, "delaying SIGQUIT until no job request is open");
         }
     }
 
@@ -216,7 +212,7 @@ impl RequestGap {
         match self.http.lines(server, "/metrics", line).await {
             Ok(status) => (status == StatusCode::OK).then_some(metrics),
             Err(error) => {
-                debug!({ key::ERROR } = %error, "cannot read the open job requests");
+                debug!(%error, "cannot read the open job requests");
                 None
             }
         }

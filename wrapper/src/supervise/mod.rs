@@ -15,7 +15,6 @@ pub mod core;
 mod handle;
 pub mod journal;
 pub(crate) mod lock_wait;
-pub mod log_key;
 pub mod process;
 pub mod record;
 mod surroundings;

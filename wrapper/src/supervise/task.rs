@@ -22,7 +22,6 @@ use super::{
     record::{Found, Record, Recorder, Saved},
     surroundings::Surroundings,
 };
-use crate::supervise::log_key as key;
 
 /// The maximum number of waiting requests. The task needs microseconds for each.
 const QUEUE_SIZE: usize = 64;
@@ -190,7 +189,7 @@ impl Task {
         let mut leaves = false;
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            debug!({ key::EVENT } = ?event, "processing event");
+            debug!(?event, "processing event");
             let is_exit = matches!(event, Event::Exited(..));
             // The state is written before its effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
             // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
@@ -223,7 +222,7 @@ impl Task {
             before.on(event, Context::new(Moment::now(), &self.policy, handles_quit));
         let to = next.state.public();
         if from != to {
-            info!({ key::FROM } = from.name(), { key::TO } = to.name(), "runner state changed");
+            info!(from = from.name(), to = to.name(), "runner state changed");
         }
         self.supervision = next;
         (effects, answer)

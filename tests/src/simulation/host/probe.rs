@@ -402,8 +402,7 @@ impl Inner {
         let wait = wrapper.eyes.wait.as_ref();
         let reported = wait.and_then(|wait| wait.reported);
         let began_after = reported.is_none_or(|(_, seen)| seen < request.number);
-        let slow =
-            wait.and_then(|wait| wait.slow).is_some_and(|slow| slow.elapsed() <= MAX_AGE);
+        let slow = wait.and_then(|wait| wait.slow).is_some_and(|slow| slow.elapsed() <= MAX_AGE);
         let is_recent = slow || reported.is_none_or(|(at, _)| at.elapsed() <= MAX_AGE + READ);
         let timeout = self.hosts.get(instance).map(|host| host.policy.request_gap_timeout);
         if timeout < Some(Policy::REQUEST_GAP_TIMEOUT)

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 pub(crate) use self::allowed::CallbackRefused;
 pub use self::allowed::{AllowedUrls, UrlPrefix};
 use super::counters::{CallbackResult, Counters};
-use crate::supervise::{Callback, Completion, EndedStop, Surroundings, log_key as key};
+use crate::supervise::{Callback, Completion, EndedStop, Surroundings};
 
 /// The timeout of upstream's wrapper for its only attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -71,9 +71,9 @@ async fn send_with_retries(callback: Callback, counters: &Counters, allowed: &Al
             Ok(Ok(status)) => {
                 counters.attempts[CallbackResult::Success as usize].add();
                 info!(
-                    { key::TARGET_URL } = %callback.target(),
-                    { key::STATUS } = status.as_u16(),
-                    { key::ATTEMPT } = attempt,
+                    target_url = %callback.target(),
+                    status = status.as_u16(),
+                    attempt,
                     "shutdown callback succeeded"
                 );
                 return;
@@ -89,19 +89,19 @@ async fn send_with_retries(callback: Callback, counters: &Counters, allowed: &Al
         if !is_transient || since.elapsed() + pause > RETRY_PERIOD {
             counters.attempts[CallbackResult::Exhausted as usize].add();
             error!(
-                { key::TARGET_URL } = %callback.target(),
-                { key::ATTEMPT } = attempt,
-                { key::ERROR } = cause,
+                target_url = %callback.target(),
+                attempt,
+                error = cause,
                 "shutdown callback failed after all retries"
             );
             return;
         }
         counters.attempts[CallbackResult::Failure as usize].add();
         warn!(
-            { key::TARGET_URL } = %callback.target(),
-            { key::ATTEMPT } = attempt,
-            { key::ERROR } = cause,
-            { key::RETRY_IN } = ?pause,
+            target_url = %callback.target(),
+            attempt,
+            error = cause,
+            retry_in = ?pause,
             "shutdown callback failed; retrying"
         );
         sleep(pause).await;

@@ -25,8 +25,6 @@ use tracing::{error, level_filters::LevelFilter, warn};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::supervise::log_key as key;
-
 /// Maximum number of lines that wait for the reader. Most have some hundred bytes; the longest, with a client's texts, have 15 KB.
 const WAITING_LINES: usize = 1000;
 
@@ -71,7 +69,7 @@ pub fn init(level: LevelFilter) -> Log {
     // Rust's default hook would block while stderr is blocked.
     panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
-        error!({ key::LOCATION } = location, "panic: {}", panic_message(panic.payload()));
+        error!(location, "panic: {}", panic_message(panic.payload()));
     }));
     Log(thread)
 }

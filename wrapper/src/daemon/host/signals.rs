@@ -24,7 +24,6 @@ use super::{
     upgrade::{Upgrade, UpgradeError},
 };
 use crate::daemon::{audit::Change, serve::requester::Requester};
-use crate::supervise::log_key as key;
 use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 
 /// Two signals within this time count as one.
@@ -98,7 +97,7 @@ impl Signals {
                 Received::Stop { name, escalates } => state.received(name, escalates).await,
                 Received::Reload => state.reload().await,
                 Received::Upgrade => {
-                    info!({ key::SIGNAL } = UPGRADE, "signal received: executing the new binary");
+                    info!(signal = UPGRADE, "signal received: executing the new binary");
                     self.upgrade(&upgrade, &mut state).await;
                 }
             }
@@ -161,7 +160,7 @@ impl Drop for Blocked {
 
 fn not_upgraded(error: UpgradeError) {
     let error = format!("{:#}", anyhow::Error::new(error));
-    error!({ key::ERROR } = error, { key::SIGNAL } = UPGRADE, "upgrade failed; the old binary keeps running");
+    error!(error, signal = UPGRADE, "upgrade failed; the old binary keeps running");
 }
 
 /// The signals received so far.
@@ -181,14 +180,14 @@ impl SignalState {
     }
 
     async fn reload(&self) {
-        info!({ key::SIGNAL } = "SIGHUP", "signal received: forwarding it to the runner");
+        info!(signal = "SIGHUP", "signal received: forwarding it to the runner");
         report("SIGHUP", Change::of("reload"), accepted(|| self.supervisor.reload()).await);
     }
 
     async fn received(&mut self, name: &'static str, escalates: bool) {
         match self.terminated {
             _ if !self.is_draining => {
-                info!({ key::SIGNAL } = name, "signal received: draining the runner, then exiting");
+                info!(signal = name, "signal received: draining the runner, then exiting");
                 let stop = Stop {
                     reason: Arc::from(name),
                     requested_by: Arc::from(name),
@@ -200,13 +199,13 @@ impl SignalState {
                 self.is_draining = report(name, signalled(&stop), result);
             }
             Some(first) if escalates && Instant::now() >= first + DUPLICATE_WINDOW => {
-                info!({ key::SIGNAL } = name, "signal received again: stopping the runner forcefully");
+                info!(signal = name, "signal received again: stopping the runner forcefully");
                 let stop =
                     Stop { requested_by: Arc::from(name), ..Stop::new(StopId::Signal, Mode::Forceful) };
                 let result = accepted(|| self.supervisor.stop(stop.clone())).await;
                 report(name, signalled(&stop), result);
             }
-            _ => info!({ key::SIGNAL } = name, "signal received again: drain already in progress"),
+            _ => info!(signal = name, "signal received again: drain already in progress"),
         }
         // Not before the answer, which may take longer than the window: a signal that came meanwhile is the same request.
         if escalates && self.is_draining {
@@ -248,7 +247,7 @@ fn report(signal: &'static str, change: Change<'_>, result: Result<Answer, Handl
 }
 
 fn ignored(signal: &'static str, error: &HandleError) {
-    error!({ key::ERROR } = %error, { key::SIGNAL } = signal, "signal ignored");
+    error!(%error, signal, "signal ignored");
 }
 
 #[cfg(test)]

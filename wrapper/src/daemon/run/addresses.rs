@@ -14,10 +14,7 @@ use crate::{
         settings::Settings,
         state_path::default_state_file,
     },
-    supervise::{
-        log_key as key,
-        record::{Record, Saved},
-    },
+    supervise::record::{Record, Saved},
 };
 
 /// The state file, with the content that a previous wrapper wrote.
@@ -94,10 +91,10 @@ async fn bind(
 
 fn log_bound(flag: &str, address: &Address, listener: &Listener) {
     let server = if flag == HTTP_LISTEN { "HTTP" } else { "gRPC" };
-    info!({ key::ADDRESS } = %address, { key::BOUND } = %listener, "{server} server listening");
+    info!(%address, bound = %listener, "{server} server listening");
     if let (GRPC_LISTEN, Listener::Tcp(_)) = (flag, listener) {
         warn!(
-            { key::ADDRESS } = %address,
+            %address,
             "any user of the host can control the runner at this TCP address, and can listen there while the wrapper does not run; \
              use a unix socket"
         );

@@ -29,7 +29,6 @@ use tokio::{
 use tracing::debug;
 
 use self::line::last_error;
-use crate::supervise::log_key as key;
 
 /// Timeout of reading.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -72,8 +71,8 @@ impl Journal {
                 Ok(lines) => last_error(&lines).map(Arc::from),
                 Err(error) => {
                     debug!(
-                        { key::ERROR } = %error,
-                        { key::PID } = pid,
+                        %error,
+                        pid,
                         "cannot read the runner's log"
                     );
                     None

@@ -18,7 +18,7 @@ use super::{
     list,
     stat::Process,
 };
-use crate::supervise::{core::Leftovers, log_key as key};
+use crate::supervise::core::Leftovers;
 
 /// Maximum time for killed processes to exit. A process that hangs in the kernel is then reported.
 pub(crate) const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl LeftoverProcesses {
             && error.kind() != io::ErrorKind::NotFound
         {
             info!(
-                { key::ERROR } = %error,
+                %error,
                 "cannot kill the runner's cgroup as a whole; killing its processes one by one"
             );
         }
@@ -104,8 +104,8 @@ impl LeftoverProcesses {
             if found.is_empty() || begin.elapsed() >= KILL_LIMIT {
                 if !killed.is_empty() {
                     info!(
-                        { key::PROCESSES } = killed.len(),
-                        { key::RUNNER_PID } = self.runner.pid,
+                        processes = killed.len(),
+                        runner_pid = self.runner.pid,
                         "killed processes that were still running after the runner exited"
                     );
                 }
@@ -143,18 +143,14 @@ fn report(runner: u32, found: &Process, policy: Leftovers) {
     let (pid, age_seconds) = (found.pid, found.age().map(|age| age.as_secs()));
     let command = found.name();
     match policy {
-        Leftovers::Kill => error!(
-            { key::PID } = pid,
-            { key::AGE_SECONDS } = age_seconds,
-            { key::COMMAND } = command,
-            { key::RUNNER_PID } = runner,
-            "cannot kill a process of the runner"
-        ),
+        Leftovers::Kill => {
+            error!(pid, age_seconds, command, runner_pid = runner, "cannot kill a process of the runner");
+        }
         Leftovers::Report => warn!(
-            { key::PID } = pid,
-            { key::AGE_SECONDS } = age_seconds,
-            { key::COMMAND } = command,
-            { key::RUNNER_PID } = runner,
+            pid,
+            age_seconds,
+            command,
+            runner_pid = runner,
             "a process of the runner is still running after the runner exited"
         ),
     }

@@ -20,7 +20,6 @@ use super::{
     leftovers::LeftoverProcesses,
     orphans,
 };
-use crate::supervise::log_key as key;
 
 /// Starts the command line as a child of this process, with its stdout and stderr, and an empty stdin.
 #[derive(Clone, Debug)]
@@ -97,8 +96,8 @@ impl Spawner {
 fn create_cgroup(names: &str, child: &Identity) -> Option<Cgroup> {
     let made = Cgroup::make(names, child).unwrap_or_else(|error| {
         warn!(
-            { key::ERROR } = %error,
-            { key::PID } = child.pid,
+            %error,
+            pid = child.pid,
             "cannot create a cgroup for the runner; finding its processes by parent PID"
         );
         None
@@ -106,8 +105,8 @@ fn create_cgroup(names: &str, child: &Identity) -> Option<Cgroup> {
     let cgroup = made?;
     if let Err(error) = cgroup.add(child.pid) {
         warn!(
-            { key::ERROR } = %error,
-            { key::PID } = child.pid,
+            %error,
+            pid = child.pid,
             "cannot move the runner into its cgroup; finding its processes by parent PID"
         );
         cgroup.remove();

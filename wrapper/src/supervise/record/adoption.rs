@@ -9,7 +9,6 @@ use super::format::Saved;
 use crate::supervise::{
     blocking,
     core::{ChildInfo, Moment, Policy, State, Supervision},
-    log_key as key,
     process::{self, Child, CommandLine, Identity, Program, cgroup},
 };
 
@@ -44,8 +43,8 @@ impl Saved {
             return saved;
         }
         warn!(
-            { key::PID } = process.pid,
-            { key::PATH } = %state_file.display(),
+            pid = process.pid,
+            path = %state_file.display(),
             "a runner of a previous wrapper is running, but the state file does not contain it: the file was removed, or could not be \
              written. If this runner was draining, repeat the drain request"
         );
@@ -81,17 +80,17 @@ impl Saved {
                 } else {
                     "upgraded: supervising the same runner"
                 };
-                info!({ key::PID } = saved.pid(), { key::ID } = id, "{what}");
+                info!(pid = saved.pid(), id, "{what}");
                 if !self.origin.command.is_empty() && self.origin.command != command.words() {
                     warn!(
-                        { key::PID } = saved.pid(),
+                        pid = saved.pid(),
                         "the adopted runner keeps running with the command of the previous wrapper, but probes use the settings of the \
                          new command. To use the new command, drain and start the runner"
                     );
                 }
             }
             _ if id.is_some() => info!(
-                { key::ID } = id,
+                id,
                 "the runner was drained before this wrapper started, so it is not started. To start the runner: `grit-wrapper start`"
             ),
             (Some(_), None) => warn!("the previous wrapper's runner has exited; starting a new runner"),

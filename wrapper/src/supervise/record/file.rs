@@ -14,10 +14,7 @@ use super::{
     format::{self, Saved, Unreadable},
     lock::{self, Lock},
 };
-use crate::supervise::{
-    lock_wait::{Attempt, LockOwner},
-    log_key as key,
-};
+use crate::supervise::lock_wait::{Attempt, LockOwner};
 
 /// The state file, locked.
 #[derive(Debug)]
@@ -75,7 +72,7 @@ impl Record {
             Ok(Attempt::Ours(lock)) => Some(lock),
             Ok(Attempt::Taken(holder)) => return Err(RecordError::Locked { path: path.to_owned(), holder }),
             Err(error) if has_no_space(&error) => {
-                warn!({ key::ERROR } = %error, { key::PATH } = %path.display(), "cannot create the lock file of the state file");
+                warn!(%error, path = %path.display(), "cannot create the lock file of the state file");
                 None
             }
             Err(error) => return Err(io("lock its .lock file")(error)),

@@ -13,10 +13,7 @@ use rustix::{
 use tracing::warn;
 
 use super::folder;
-use crate::supervise::{
-    lock_wait::{self, Attempt, LockOwner},
-    log_key as key,
-};
+use crate::supervise::lock_wait::{self, Attempt, LockOwner};
 
 /// A lock, held until this value is dropped.
 #[derive(Debug)]
@@ -60,7 +57,7 @@ impl Drop for Lock {
     /// lock.
     fn drop(&mut self) {
         if let Err(errno) = flock(&self.0, FlockOperation::Unlock) {
-            warn!({ key::ERROR } = %errno, "cannot unlock the lock file; closing the file releases the lock");
+            warn!(error = %errno, "cannot unlock the lock file; closing the file releases the lock");
         }
     }
 }

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::{file::Record, format::Saved};
-use crate::supervise::log_key as key;
 
 /// Delay before a failed write is repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -53,7 +52,7 @@ impl Recorder {
             Err(error) => {
                 self.written = None;
                 if self.again.is_none() {
-                    error!({ key::ERROR } = %error, "cannot write the state file, so state changes are not saved; retrying");
+                    error!(%error, "cannot write the state file, so state changes are not saved; retrying");
                 }
                 self.again = Some(Instant::now() + RETRY_DELAY);
             }
@@ -64,7 +63,7 @@ impl Recorder {
     /// Empties the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(in crate::supervise) fn finish(self) {
         if let Some(Err(error)) = self.record.map(|record| record.empty()) {
-            error!({ key::ERROR } = %error, "cannot empty the state file");
+            error!(%error, "cannot empty the state file");
         }
     }
 }

@@ -7,7 +7,6 @@ use tracing::{error, info, warn};
 use super::{Task, observation};
 use crate::supervise::{
     core::{Callback, ChildInfo, Effect, Event, Moment},
-    log_key as key,
     process::Signal,
     surroundings::Completion,
 };
@@ -27,14 +26,11 @@ impl Task {
         let exit = child.exit(leftovers).await;
         if self.supervision.is_drain_aborted() && exit.is_success() {
             warn!(
-                { key::PID } = pid,
+                pid,
                 "the runner aborted its jobs during the drain, because another process sent SIGTERM or SIGINT to the runner"
             );
         } else if self.supervision.has_lost_results(Moment::now()) {
-            warn!(
-                { key::PID } = pid,
-                "the runner gave up reporting the end of at least one job to GitLab during the drain"
-            );
+            warn!(pid, "the runner gave up reporting the end of at least one job to GitLab during the drain");
         }
         Some(Event::Exited(exit))
     }
@@ -61,14 +57,14 @@ impl Task {
         let pid = child.pid();
         match child.signal(signal).await {
             Ok(()) => {
-                info!({ key::SIGNAL } = %signal, { key::PID } = pid, "signal sent to the runner");
+                info!(%signal, pid, "signal sent to the runner");
                 if signal == Signal::Drain
                     && let Some(open @ 1..) =
                         self.supervision.state.stop().and_then(|stop| stop.open_requests)
                 {
                     warn!(
-                        { key::PID } = pid,
-                        { key::OPEN_REQUESTS } = open,
+                        pid,
+                        open_requests = open,
                         "the runner cancels its open job requests; jobs that GitLab has assigned to these requests are lost"
                     );
                 }
@@ -76,7 +72,7 @@ impl Task {
             }
             Err(error) => {
                 error!(
-                    { key::ERROR } = %error, { key::SIGNAL } = %signal, { key::PID } = pid,
+                    %error, %signal, pid,
                     "cannot send signal to the runner"
                 );
                 Some(Event::SignalRefused(signal, Arc::from(error.to_string())))
@@ -89,12 +85,12 @@ impl Task {
         self.reading = None;
         match self.try_spawn().await {
             Ok(child) => {
-                info!({ key::PID } = child.pid(), "runner started");
+                info!(pid = child.pid(), "runner started");
                 Event::Spawned(child)
             }
             Err(error) => {
                 self.child = None;
-                error!({ key::ERROR } = %error, "cannot start the runner");
+                error!(%error, "cannot start the runner");
                 Event::SpawnFailed(Arc::from(error.to_string()))
             }
         }

@@ -12,7 +12,6 @@ use super::Task;
 use crate::supervise::{
     core::{Callback, Event, Refusal, StopId},
     handle::{Command, Paused, Reply},
-    log_key as key,
 };
 
 /// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
@@ -48,19 +47,16 @@ impl Task {
         let drain = self.supervision.state.stop().filter(|stop| stop.id != StopId::Signal);
         let drain = drain.filter(|_| self.recorder.has_file());
         if count > 0 && self.recorder.has_file() {
-            warn!(
-                { key::COUNT } = count,
-                "exiting with unsent shutdown callbacks; the next wrapper sends them"
-            );
+            warn!(count, "exiting with unsent shutdown callbacks; the next wrapper sends them");
         } else if count > 0 {
             error!(
-                { key::COUNT } = count,
+                count,
                 "exiting with unsent shutdown callbacks; they are lost, because there is no state file"
             );
         }
         match drain {
             Some(drain) => info!(
-                { key::ID } = %drain.id,
+                id = %drain.id,
                 "exiting after a drain that a client requested; the next wrapper does not start the runner"
             ),
             None if count == 0 => return std::mem::take(&mut self.recorder).finish(),

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use tonic::Status;
 use tracing::warn;
 
-use crate::{
-    daemon::{
-        counters::Counters,
-        serve::{limits::CallLogLimit, requester::Requester},
-    },
-    supervise::log_key as key,
+use crate::daemon::{
+    counters::Counters,
+    serve::{limits::CallLogLimit, requester::Requester},
 };
 
 /// The client of a connection, among the extensions of each of its requests.
@@ -44,10 +41,10 @@ impl Authorizer {
             if self.log_limit.allow_log() {
                 let (uid, gid, pid) = requester.ids();
                 warn!(
-                    { key::PEER } = %requester,
-                    { key::UID } = uid,
-                    { key::GID } = gid,
-                    { key::PID } = pid,
+                    peer = %requester,
+                    uid,
+                    gid,
+                    pid,
                     "request denied"
                 );
             }

@@ -24,10 +24,7 @@ use super::{
     calls::Client,
     places::{Place, Places},
 };
-use crate::{
-    daemon::serve::{limits::LogRateLimiter, listen::Listener, requester::Requester},
-    supervise::log_key as key,
-};
+use crate::daemon::serve::{limits::LogRateLimiter, listen::Listener, requester::Requester};
 
 /// The pause after a failed accept: the usual cause is that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -74,12 +71,12 @@ impl Acceptor {
                         return Connection::new(socket, place, client);
                     }
                     if self.rejections.allow_log() {
-                        warn!({ key::PEER } = %requester, "connection rejected: too many connections are open");
+                        warn!(peer = %requester, "connection rejected: too many connections are open");
                     }
                 }
                 Err(error) => {
                     if self.failures.allow_log() {
-                        warn!({ key::ERROR } = %error, "cannot accept a gRPC connection");
+                        warn!(%error, "cannot accept a gRPC connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }

@@ -30,10 +30,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{limits::LogRateLimiter, listen::Address};
-use crate::{
-    daemon::{control::Control, counters::Counters, status},
-    supervise::log_key as key,
-};
+use crate::daemon::{control::Control, counters::Counters, status};
 
 /// The settings of the HTTP server.
 #[derive(Clone, Debug)]
@@ -78,7 +75,7 @@ impl HttpServer {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if failures.allow_log() {
-                        warn!({ key::ERROR } = %error, "cannot accept an HTTP connection");
+                        warn!(%error, "cannot accept an HTTP connection");
                     }
                     sleep(ACCEPT_PAUSE).await;
                     continue;
@@ -97,7 +94,7 @@ impl HttpServer {
                     .serve_connection(TokioIo::new(stream), service);
                 match timeout(REQUEST_LIMIT, connection).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => debug!({ key::ERROR } = %error, "HTTP connection failed"),
+                    Ok(Err(error)) => debug!(%error, "HTTP connection failed"),
                     Err(_) => debug!("HTTP connection timed out"),
                 }
                 drop(permit);

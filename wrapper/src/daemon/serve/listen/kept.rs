@@ -15,7 +15,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::warn;
 
 use super::{Address, Listener, Rules, UnixSocket};
-use crate::supervise::log_key as key;
 
 /// The beginning of its name keeps it from the runner.
 const VARIABLE: &str = "GRIT_WRAPPER_SOCKETS";
@@ -40,7 +39,7 @@ impl KeptSockets {
             Ok(copy) => self.sockets().push((KeptSocket { fd: copy.as_raw_fd(), address, file }, copy)),
             // The next program opens it again.
             Err(error) => {
-                warn!({ key::ERROR } = %error, { key::ADDRESS } = address, "an upgrade will close this socket for a moment");
+                warn!(%error, address, "an upgrade will close this socket for a moment");
             }
         }
     }

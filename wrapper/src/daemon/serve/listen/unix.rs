@@ -32,7 +32,6 @@ use tracing::{error, warn};
 use super::{Address, ListenError, LostSockets};
 use crate::supervise::{
     lock_wait::{self, Attempt, LockOwner},
-    log_key as key,
     record::folder,
 };
 
@@ -116,7 +115,7 @@ impl UnixSocket {
         if identity(&self.path).ok() != Some(self.file) {
             match bind(&address, &self.path, &self.access).await {
                 Ok(mut new) => {
-                    warn!({ key::PATH } = %self.path.display(), "the wrapper's socket was removed; created it again");
+                    warn!(path = %self.path.display(), "the wrapper's socket was removed; created it again");
                     new.lost = self.lost.take();
                     *self = new;
                 }
@@ -125,7 +124,7 @@ impl UnixSocket {
                         && let Some(error) = lost.add(&address, error)
                     {
                         error!(
-                            { key::ERROR } = error,
+                            error,
                             "the wrapper's socket was removed, and cannot be created again; retrying every {CHECK_INTERVAL:?}"
                         );
                     }
@@ -150,7 +149,7 @@ impl Drop for UnixSocket {
         if identity(&self.path).ok() == Some(self.file)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            warn!({ key::ERROR } = %error, { key::PATH } = %self.path.display(), "cannot remove the wrapper's socket");
+            warn!(%error, path = %self.path.display(), "cannot remove the wrapper's socket");
         }
     }
 }
@@ -228,7 +227,7 @@ fn clear(address: &Address, path: &Path) -> Result<Attempt<()>, ListenError> {
     match listener(path) {
         Ok(holder) => Ok(Attempt::Taken(holder)),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            warn!({ key::PATH } = %path.display(), "replacing a stale socket");
+            warn!(path = %path.display(), "replacing a stale socket");
             fs::remove_file(path).map_err(io(address, "remove the stale socket"))?;
             Ok(Attempt::Ours(()))
         }
