@@ -1,18 +1,19 @@
 //! The tasks of the wrapper. All of them run until the wrapper exits. If a task exits earlier, the wrapper exits with an error that names
 //! the task: otherwise, for example, signals could stop working unnoticed.
 
-use std::{collections::HashMap, fmt::Display};
+use std::{fmt::Display, panic::AssertUnwindSafe};
 
+use futures::FutureExt;
 use thiserror::Error;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 
 use crate::daemon::host::logging;
 
 /// The tasks, by name. Dropping this ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    tasks: JoinSet<Result<(), String>>,
-    names: HashMap<Id, &'static str>,
+    tasks: JoinSet<(&'static str, Result<(), String>)>,
+    names: Vec<&'static str>,
 }
 
 /// A task that exited before the wrapper.
@@ -50,8 +51,14 @@ impl Tasks {
         name: &'static str,
         task: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
-        let task = self.tasks.spawn(async { task.await.map_err(|error| error.to_string()) });
-        self.names.insert(task.id(), name);
+        self.names.push(name);
+        self.tasks.spawn(async move {
+            let result = match AssertUnwindSafe(task).catch_unwind().await {
+                Ok(result) => result.map_err(|error| format!("failed: {error}")),
+                Err(panic) => Err(format!("panicked: {}", logging::panic_message(&*panic))),
+            };
+            (name, result)
+        });
     }
 
     /// Waits for a task that exits unexpectedly. Without tasks it never returns.
@@ -65,7 +72,7 @@ impl Tasks {
 
     /// Waits for the exit of this task, which is expected. Other tasks may exit meanwhile. The task may have exited already.
     pub(crate) async fn end_of(&mut self, name: &'static str) -> Result<(), TaskFailed> {
-        while self.names.values().any(|part| *part == name) {
+        while self.names.contains(&name) {
             match self.next().await {
                 Some((part, result)) if part == name => return result,
                 Some((_, result)) => result?,
@@ -76,14 +83,10 @@ impl Tasks {
     }
 
     async fn next(&mut self) -> Option<(&'static str, Result<(), TaskFailed>)> {
-        let ended = self.tasks.join_next_with_id().await?;
-        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let name = self.names.remove(&id).unwrap_or("unknown");
-        let result = match ended {
-            Ok((_, result)) => result.map_err(|error| TaskFailed { name, how: format!("failed: {error}") }),
-            Err(error) => Err(TaskFailed::new(name, error)),
-        };
-        Some((name, result))
+        // No task is cancelled, and a panic is a result.
+        let (name, result) = self.tasks.join_next().await?.ok()?;
+        self.names.retain(|other| *other != name);
+        Some((name, result.map_err(|how| TaskFailed { name, how })))
     }
 }
 

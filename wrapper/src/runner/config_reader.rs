@@ -1,29 +1,22 @@
-//! Reads the runner's configuration file in a separate thread.
+//! Reads the runner's configuration file.
 //!
 //! The wrapper runs in one thread, and opening or reading a file can block indefinitely: a FIFO without a writer, or a network file system
-//! whose server is down. A separate thread reads and parses the file. A caller waits at most [`READ_LIMIT`], and while one thread is blocked no
-//! second one is started.
+//! whose server is down. So another thread reads and parses the file, and a caller waits at most [`READ_LIMIT`].
 
 use std::{
     fs::{self, File},
     io::{self, Read},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    thread,
     time::Duration,
-};
-
-use rustix::fs::{Mode, OFlags};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
 };
 
 use super::{
     runner_config::{ConfigError, RunnerConfig, parse},
     runner_source::{Endpoint, Source},
 };
-use crate::supervise::process;
+use crate::supervise::{blocking, process};
+use rustix::fs::{Mode, OFlags};
 
 /// A local file of this size is read in milliseconds.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(1);
@@ -36,40 +29,27 @@ const MAX_SYSTEM_ID: usize = 64;
 
 type Answer = Result<Arc<RunnerConfig>, ConfigError>;
 
-/// Reads one file. Clones share the thread.
+/// Reads one file. Clones share the last result.
 #[derive(Clone, Debug)]
 pub(super) struct Reader(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     source: Source,
-    read: fn(&Path) -> Result<RunnerConfig, ConfigError>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last thread, until its result was received.
-    thread: Option<Thread>,
     /// The result of the last successful read.
     last: Option<Arc<RunnerConfig>>,
     /// The user of the last runner whose user was readable.
     runner: Option<u32>,
 }
 
-#[derive(Clone, Debug)]
-struct Thread {
-    started: Instant,
-    answer: watch::Receiver<Option<Answer>>,
-}
-
 impl Reader {
     pub(super) fn new(source: Source) -> Self {
-        Self::with(source, read)
-    }
-
-    fn with(source: Source, read: fn(&Path) -> Result<RunnerConfig, ConfigError>) -> Self {
-        Self(Arc::new(Shared { source, read, state: Mutex::default() }))
+        Self(Arc::new(Shared { source, state: Mutex::default() }))
     }
 
     /// Notes the user of the running process: the default configuration depends on it.
@@ -86,23 +66,18 @@ impl Reader {
             return Err(ConfigError::RunSingle);
         }
         let path = self.0.source.config_of(self.lock().runner)?;
-        let mut thread = self.thread(path)?;
-        let until = thread.started + READ_LIMIT;
-        let path = || path.to_owned();
-        let answer = match timeout_at(until, thread.answer.wait_for(Option::is_some)).await {
-            Ok(Ok(answer)) => answer.clone(),
-            Ok(Err(_)) => None,
-            Err(_) => return Err(ConfigError::TooSlow { path: path(), limit: READ_LIMIT }),
-        };
-        let answer = answer.unwrap_or_else(|| {
-            Err(ConfigError::Unreadable { path: path(), why: "the reader thread failed".to_owned() })
+        let file = path.to_owned();
+        let read = blocking::run("runner-config", READ_LIMIT, move || Ok(read(&file))).await;
+        let config = read.unwrap_or_else(|error| {
+            let path = path.to_owned();
+            Err(match error.kind() {
+                io::ErrorKind::TimedOut => ConfigError::TooSlow { path, limit: READ_LIMIT },
+                _ => ConfigError::Unreadable { path, why: error.to_string() },
+            })
         });
-        let mut state = self.lock();
-        state.thread = None;
-        if let Ok(config) = &answer {
-            state.last = Some(Arc::clone(config));
-        }
-        answer
+        let config = Arc::new(config?);
+        self.lock().last = Some(Arc::clone(&config));
+        Ok(config)
     }
 
     /// Address of the runner's HTTP server. If the configuration cannot be read now, the last successful read is used.
@@ -111,26 +86,6 @@ impl Reader {
         let last = state.last.clone().filter(|_| self.0.source.config_of(state.runner).is_ok());
         drop(state);
         self.0.source.endpoint(config.or(last.as_deref()))
-    }
-
-    /// The reader thread, started if necessary.
-    fn thread(&self, path: &Path) -> Result<Thread, ConfigError> {
-        let mut state = self.lock();
-        if let Some(thread) = &state.thread {
-            return Ok(thread.clone());
-        }
-        let (sender, answer) = watch::channel(None);
-        let (file, read) = (path.to_owned(), self.0.read);
-        let started = thread::Builder::new().name("runner-config".to_owned()).spawn(move || {
-            sender.send_replace(Some(read(&file).map(Arc::new)));
-        });
-        if let Err(error) = started {
-            let why = format!("cannot start the reader thread: {error}");
-            return Err(ConfigError::Unreadable { path: path.to_owned(), why });
-        }
-        let thread = Thread { started: Instant::now(), answer };
-        state.thread = Some(thread.clone());
-        Ok(thread)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -185,10 +140,7 @@ fn too_large() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        path::PathBuf,
-        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    };
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -229,35 +181,5 @@ mod tests {
         File::create(&large).unwrap().set_len(MAX_SIZE + 1).unwrap();
         let error = Reader::new(source(&large)).read().await.unwrap_err().to_string();
         assert!(error.ends_with("larger than 8 MiB"), "{error}");
-    }
-
-    /// A file system that first blocks and then responds.
-    #[tokio::test]
-    async fn hanging_file_system_blocks_only_one_thread() {
-        static READS: AtomicUsize = AtomicUsize::new(0);
-        static HANGS: AtomicBool = AtomicBool::new(true);
-        fn hang(_: &Path) -> Result<RunnerConfig, ConfigError> {
-            READS.fetch_add(1, Ordering::SeqCst);
-            while HANGS.load(Ordering::SeqCst) {
-                thread::sleep(Duration::from_millis(5));
-            }
-            Ok(RunnerConfig::default())
-        }
-        let path = Path::new("/nfs/config.toml");
-        let reader = Reader::with(source(path), hang);
-        let slow = || Err(ConfigError::TooSlow { path: path.to_owned(), limit: READ_LIMIT });
-        assert_eq!(tokio::join!(reader.read(), reader.read()), (slow(), slow()));
-        let again = Instant::now();
-        for _ in 0..100 {
-            assert_eq!(reader.read().await, slow());
-        }
-        assert!(again.elapsed() < READ_LIMIT / 2, "each question waited anew");
-        assert_eq!(READS.load(Ordering::SeqCst), 1);
-        HANGS.store(false, Ordering::SeqCst);
-        while reader.read().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(reader.read().await.is_ok());
-        assert_eq!(READS.load(Ordering::SeqCst), 2);
     }
 }

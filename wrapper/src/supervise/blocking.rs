@@ -34,7 +34,7 @@ static LATE: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
 
 /// The result of `work`, which is done in a thread. Fails after `limit` with `TimedOut`, and immediately while earlier work of this name is
 /// late: so there are few threads, however long a file system hangs. When the future is dropped, the work goes on.
-pub(super) async fn run<T: Send + 'static>(
+pub(crate) async fn run<T: Send + 'static>(
     name: &'static str,
     limit: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

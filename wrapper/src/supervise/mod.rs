@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-mod blocking;
+pub(crate) mod blocking;
 pub mod core;
 mod handle;
 pub mod journal;

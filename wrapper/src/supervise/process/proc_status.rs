@@ -2,16 +2,10 @@
 
 use std::fs;
 
-use rustix::{
-    io::Errno,
-    process::{Pid, test_kill_process},
-};
-
 use super::stat::Process;
 
 /// Signal numbers as in signal masks: bit 0 is signal 1.
 const SIGQUIT: u32 = 3;
-const SIGKILL: u32 = 9;
 
 const CAUGHT: &str = "SigCgt:";
 const IGNORED: &str = "SigIgn:";
@@ -49,24 +43,9 @@ pub(crate) fn user(pid: u32) -> Option<u32> {
     ids.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether the process has exited, or was killed and executes no more code. Its files stay open until the kernel has closed them.
-/// Suspended and hanging processes are not ending.
-pub(crate) fn is_ending(pid: u32) -> bool {
-    // In this order: a SIGKILL stays pending until the flags show it.
-    let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    let (Ok(status), Some(process)) = (status, Process::of(pid)) else { return is_gone(pid) };
-    mask_has(&status, &PENDING, SIGKILL) || process.is_ending()
-}
-
 /// Whether the process is suspended by SIGSTOP or by a debugger.
 pub(crate) fn is_suspended(pid: u32) -> bool {
     Process::of(pid).is_some_and(|process| process.is_suspended())
-}
-
-/// For processes that `/proc` does not show, such as those of other users if it is mounted with `hidepid`.
-fn is_gone(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 fn mask_has(status: &str, masks: &[&str], signal: u32) -> bool {
@@ -94,18 +73,6 @@ mod tests {
         let ignoring = of("0000000000000006", "0000000000000000");
         assert!(!handled(&ignoring) && ignored(&ignoring));
         assert!(!handled("") && !ignored(""));
-    }
-
-    #[test]
-    fn killed_process_is_ending_immediately() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        assert!(!is_ending(child.id()));
-        child.kill().unwrap();
-        assert!(is_ending(child.id()));
-        assert!(!is_gone(child.id()), "nobody has reaped it");
-        child.wait().unwrap();
-        assert!(is_ending(child.id()) && is_gone(child.id()));
-        assert!(!is_ending(std::process::id()));
     }
 
     #[test]

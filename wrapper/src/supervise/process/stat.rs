@@ -8,10 +8,6 @@ use std::{
 
 use super::exit::Exit;
 
-/// The kernel's flags `PF_EXITING`, and `PF_SIGNALED` for a process that a signal kills. It may still write its core dump.
-const EXITING: u32 = 0x4;
-const SIGNALED: u32 = 0x400;
-
 /// One process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
@@ -22,7 +18,6 @@ pub(super) struct Process {
     pub(super) start_ticks: u64,
     /// The state of its first thread.
     state: u8,
-    flags: u32,
     threads: u32,
     /// The exit status as `wait` returns it. 0 for a running process, and where this user may not read it.
     status: i32,
@@ -59,7 +54,6 @@ impl Process {
             group: field(5)?.parse().unwrap_or_default(),
             start_ticks: field(22)?.parse().ok()?,
             state: field(3)?.bytes().next()?,
-            flags: field(9)?.parse().ok()?,
             threads: field(20)?.parse().ok()?,
             status: field(52).and_then(|status| status.parse().ok()).unwrap_or_default(),
         })
@@ -73,11 +67,6 @@ impl Process {
     /// Whether all its threads have ended. While other threads run, the first thread of a process can be a zombie.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
-    }
-
-    /// Whether it has ended, or is ending and runs no more code of its program.
-    pub(super) fn is_ending(&self) -> bool {
-        self.has_ended() || self.flags & SIGNALED != 0 || (self.flags & EXITING != 0 && self.threads <= 1)
     }
 
     /// Whether it was stopped by SIGSTOP or by a debugger.
@@ -128,7 +117,7 @@ fn may_read_status(pid: u32) -> bool {
 #[cfg(test)]
 impl Process {
     pub(super) fn child_of(parent: u32, pid: u32) -> Self {
-        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', flags: 0, threads: 1, status: 0 }
+        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', threads: 1, status: 0 }
     }
 }
 
@@ -138,42 +127,18 @@ mod tests {
 
     use super::*;
 
-    /// Field 3, the flags, and the number of threads.
-    fn process(state: &str, flags: u32, threads: u32) -> Process {
-        let zeros = |count: usize| vec!["0"; count].join(" ");
-        let stat =
-            format!("17 (a) Z 1) {state} 1 17 17 0 -1 {flags} {} {threads} 0 22 {}", zeros(10), zeros(30));
-        Process::parse(&stat).unwrap()
-    }
-
     #[test]
     fn stat_with_parentheses_in_comm_is_parsed() {
         let fields: Vec<_> = (6..=51).map(|field| field.to_string()).collect();
         let stat = format!("17 (a) S 1 1 (b) S 4 5 {} 10752", fields.join(" "));
         let read = Process::parse(&stat).unwrap();
         assert_eq!((read.pid, read.parent, read.group, read.start_ticks), (17, 4, 5, 22));
-        assert_eq!((read.flags, read.threads), (9, 20));
+        assert_eq!(read.threads, 20);
         let ended = Process { state: b'Z', threads: 1, ..read };
         assert_eq!(ended.exit(true), Some(Exit::Code(42)));
         assert_eq!(Process { status: 9, ..ended }.exit(true), Some(Exit::Signal(9)));
         assert_eq!(read.exit(true), None);
         assert_eq!(Process::parse("17 (x"), None);
-    }
-
-    #[test]
-    fn ending_process_is_detected_by_state_and_flags() {
-        for (state, flags, threads, ending) in [
-            ("S", 0x0040_0100, 1, false),
-            ("T", 0x0040_0100, 1, false),
-            ("R", 0x0040_0004, 1, true),
-            ("D", 0x0040_0600, 1, true),
-            ("Z", 0x0040_0000, 1, true),
-            // The first thread has ended, and the others run.
-            ("Z", 0x0040_0004, 2, false),
-            ("Z", 0x0040_0404, 2, true),
-        ] {
-            assert_eq!(process(state, flags, threads).is_ending(), ending, "{state} {flags:x} {threads}");
-        }
     }
 
     #[test]
@@ -192,7 +157,7 @@ mod tests {
         while of().state != b'Z' {
             std::thread::yield_now();
         }
-        assert!(!of().has_ended() && !of().is_ending() && of().exit(true).is_none(), "{:?}", of());
+        assert!(!of().has_ended() && of().exit(true).is_none(), "{:?}", of());
         let pid = python.id();
         assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive().unwrap());
         python.kill().unwrap();
