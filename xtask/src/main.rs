@@ -20,8 +20,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--svg FILE]      perform a complete rollout on this host: deploy version 1 under load, replace it with version 2, then destroy; --svg
-                         draws it
+  demo                   perform a complete rollout on this host: deploy version 1 under load, replace it with version 2, then destroy
   test [--nightly] [--allow-missing] [--no-setup] [--no-run] [--core NAME]… [-- TEST ARGUMENTS]
                          run everything that CI checks. Missing dependencies (openssh-server, iproute2, systemd, python3-grpcio,
                          Prometheus) are installed with apt-get, if run as root. A missing dependency of a test is a failure, or

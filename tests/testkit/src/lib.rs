@@ -18,7 +18,6 @@ pub mod gallery;
 pub mod generated;
 pub mod page;
 pub mod program;
-pub mod svg;
 
 use std::{env, ffi::OsStr, fs::OpenOptions, io::Write as _};
 

@@ -8,9 +8,7 @@ fn demo(arguments: &[&str]) -> Output {
 
 #[test]
 fn demo_rollout_under_load_loses_no_job() {
-    let folder = tempfile::tempdir().unwrap();
-    let picture = folder.path().join("demo.svg");
-    let output = demo(&["--svg", picture.to_str().unwrap()]);
+    let output = demo(&[]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     let last = text.lines().last().unwrap();
@@ -23,16 +21,6 @@ fn demo_rollout_under_load_loses_no_job() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let picture = std::fs::read_to_string(picture).unwrap();
-    let mut lanes = labels(&picture);
-    lanes.sort_unstable();
-    assert_eq!(lanes, ["blue-v1", "blue-v2", "drains", "green-v1", "green-v2", "health check"]);
-}
-
-/// The labels of the lanes of a picture.
-fn labels(svg: &str) -> Vec<&str> {
-    let labels = svg.lines().filter(|line| line.starts_with("<text x=\"84.0\""));
-    labels.map(|line| line.split(['>', '<']).nth(2).unwrap()).collect()
 }
 
 #[test]

@@ -4,12 +4,9 @@
 //! version 1, rolls to version 2 in one apply, destroys, and prints the events. Then it checks the event log.
 //! A lost job, a wrong order or an unexpected plan is an error.
 
-mod picture;
 mod timeline;
 
 use std::{
-    fs,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -57,9 +54,6 @@ pub struct Options {
     /// Use the embedded SSH server even if sshd is installed.
     #[arg(long)]
     pub embedded_ssh: bool,
-    /// Draw the event log of a successful run as an SVG.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
 }
 
 /// Runs the demo and prints its events. Returns the job counts if all checks passed.
@@ -72,9 +66,6 @@ pub fn run(options: &Options) -> anyhow::Result<Tally> {
     timeline.finish();
     if outcome.is_err() {
         print(&format!("\nThe whole log:\n{}", lab.events()));
-    } else if let Some(path) = &options.svg {
-        let svg = picture::draw(&lab.events().all());
-        fs::write(path, svg).with_context(|| format!("write {}", path.display()))?;
     }
     outcome
 }
