@@ -32,7 +32,7 @@ pub mod explain {
 }
 
 pub mod fleet {
-    pub use crate::fleet::{Retry, WithoutPeers, drain};
+    pub use crate::fleet::{Retry, drain};
 }
 
 pub mod data_sources {

@@ -6,10 +6,6 @@ data "grit_deployment" "old" {
 resource "grit_runner_shutdown" "example" {
   runner_managers = data.grit_deployment.old.runner_managers
 
-  guard = {
-    peers = grit_runner_health.example.runner_managers
-  }
-
   timeouts = {
     create = "6h"
     update = "6h"

@@ -41,7 +41,7 @@ pub struct Drain {
 }
 
 object! {
-    /// The block `config`. An action has no guard, and an unreachable host is always an error: these options are null.
+    /// The block `config`. An unreachable host is always an error: this option is null.
     pub struct DrainConfig {
         runner_managers: RunnerManagers = managers_attribute => "to drain", check_managers;
         wait: Value<bool> = boolean => format!(
@@ -62,7 +62,7 @@ impl Drain {
         configuration: &Configuration,
     ) -> Result<Done, Failure<NotDrained>> {
         let (run, gitlab, name) = (&self.context.run, configuration.gitlab(), &manager.name);
-        let draining = Draining { run, manager, policy, guard: None, identifier: "", gitlab };
+        let draining = Draining { run, manager, policy, identifier: "", gitlab };
         let (outcome, receipt) = draining.run(wrapper, &call().stop).await;
         for warning in receipt.iter().flat_map(|receipt| receipt::warnings(name, receipt)) {
             call().warn(warning.at(at(name)));
@@ -112,7 +112,7 @@ impl Block for Drain {
 
     fn schema(&self) -> Schema {
         let mut attributes = DrainConfig::attributes();
-        attributes.retain(|name, _| !["on_unreachable", "guard"].contains(&name.as_str()));
+        attributes.retain(|name, _| name != "on_unreachable");
         let mut describe = |name: &str, text: &str| {
             if let Some(attribute) = attributes.get_mut(name) {
                 attribute.description = Description::markdown(text);

@@ -11,8 +11,6 @@ use tokio::time::Instant;
 use super::{
     callback::CallbackArgs,
     enum_attribute::{EnumAttribute, check_member, member},
-    guard::GuardArgs,
-    manager,
     object::{check_object, object},
     provider_block::Configuration,
     retry::RetryArgs,
@@ -22,9 +20,7 @@ use crate::{
     duration::human,
     explain::values,
     fleet::{
-        PEER_ATTEMPTS, PEER_LIMIT,
         drain::{DrainPolicy, FORCE_LIMIT, Mode, OnTimeout, OnUnreachable, Until},
-        draining::Guard,
         receipt::OnLostJobs,
     },
 };
@@ -40,7 +36,7 @@ pub(crate) const DRAIN_ATTEMPTS: u32 = 12;
 pub(crate) const WAIT: bool = true;
 
 object! {
-    /// The options of one drain. An action has neither `on_unreachable` nor `guard`.
+    /// The options of one drain. An action has no `on_unreachable`.
     pub(crate) struct DrainOptions {
         pub(crate) mode: Value<String> = text =>
             format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()), check_member::<Mode>;
@@ -64,9 +60,6 @@ object! {
              the role Developer in the projects of the jobs.",
             OnLostJobs::choices()
         ), check_member::<OnLostJobs>;
-        #[serde(default)]
-        pub(crate) guard: Value<GuardArgs> = object(GuardArgs::attributes()) =>
-            "Refuse to drain while too few other runner managers are healthy.", check_object;
         pub(crate) shutdown_callback: Value<CallbackArgs> = object(CallbackArgs::attributes()) =>
             "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends the request even if another \
              client started the shutdown, or if the runner had already exited. Upstream's wrapper accepts a callback only with the first \
@@ -74,11 +67,9 @@ object! {
         pub(crate) reason: Value<String> = text => format!(
             "Reason for the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
         ), check_reason;
-        pub(crate) retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) => format!(
+        pub(crate) retry: Value<RetryArgs> = object(RetryArgs::attributes(&DRAIN_ATTEMPTS.to_string())) =>
             "Retries of failed connections before the shutdown is requested. After the request, lost connections are retried until \
-             the timeout. The check of a peer has a timeout of `{}`, and {PEER_ATTEMPTS} attempts by default.",
-            human(PEER_LIMIT)
-        ), check_object;
+             the timeout.", check_object;
     }
 }
 
@@ -122,15 +113,6 @@ impl DrainOptions {
             request: self.request(id, configuration.job_url.clone()),
             retry: configuration.retry(self.retry.as_ref_option(), Some(DRAIN_ATTEMPTS)),
         }
-    }
-
-    /// The peers that must be healthy before the drain.
-    pub(crate) fn guard(&self, configuration: &Configuration) -> Option<Guard> {
-        let guard = self.guard.as_ref_option()?;
-        let peers = manager::resolve(&guard.peers, configuration).into_iter();
-        let peers = peers.map(|(key, peer)| (key, peer.map(|peer| (peer.identity.clone(), peer.client()))));
-        let retry = configuration.retry(self.retry.as_ref_option(), None);
-        Some(Guard { peers: peers.collect(), min_healthy: guard.min_healthy(), retry })
     }
 
     /// The same `id` again is the same drain.

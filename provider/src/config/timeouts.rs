@@ -35,7 +35,7 @@ object! {
     #[derive(Debug)]
     pub(crate) struct DeleteTimeout(default) {
         pub(crate) delete: Value<String> = text => format!(
-            "Timeout of the whole drain: connections, the check of the peers, the request, and the wait for the exit of the process. \
+            "Timeout of the whole drain: connections, the request, and the wait for the exit of the process. \
              Default `{default}`; minimum `1s`; days are allowed, as in `2d`. With `on_timeout = \"force\"`, this is the timeout of the \
              graceful part. A destroy uses the value of the last apply."
         ), check_timeout;

@@ -9,7 +9,7 @@ pub enum Code {
     ConnectFailed,
     /// A condition was not met in time (the Deployer's exit code 3).
     TimedOut,
-    /// A policy rejected it: the host key check, the SSH server, the wrapper, a plan check, `guard`.
+    /// A policy rejected it: the host key check, the SSH server, the wrapper, a plan check.
     Refused,
     /// Terraform cancelled the operation.
     Interrupted,

@@ -2,7 +2,6 @@
 
 pub(crate) mod end;
 mod failed;
-mod peers;
 mod subject;
 mod successor;
 

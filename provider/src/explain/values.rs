@@ -262,17 +262,6 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
     )
 }
 
-pub(crate) fn min_healthy(path: AttributePath, number: usize, default: usize, peers: usize) -> Problem {
-    let entries = if peers == 1 { "1 entry".to_owned() } else { format!("{peers} entries") };
-    invalid(
-        "Invalid number of healthy peers",
-        format!(
-            "`{path}` is {number} (default {default}), but `peers` has {entries}. `min_healthy` must not exceed the number of peers."
-        ),
-    )
-    .at(path)
-}
-
 /// The text does not contain the URL, which may contain a token.
 pub(crate) fn url(path: AttributePath) -> Problem {
     invalid(

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 use self::process::{DrainingProcess, Replaced};
 use super::{
     failure::Failure,
-    peers::PeerCheck,
     retry::Retry,
     wait::{self, Operation, WaitState},
 };
@@ -53,21 +52,18 @@ pub async fn run<W: Wrapper>(
     manager: &str,
     wrapper: &W,
     policy: &DrainPolicy,
-    peer_check: &impl PeerCheck,
     stop: &CancellationToken,
 ) -> Outcome {
     let state = WaitState::new(manager, policy.start, policy.timeout);
     let drain = Drain {
         wrapper,
         policy,
-        peer_check,
         want: policy.mode,
         forced: false,
         force_sent: false,
         aborted: Vec::new(),
         asked: None,
         has_kill_time: false,
-        admitted: false,
         requested: Requested::No,
         started_by: StartedBy::Before,
         no_callback: None,
@@ -77,10 +73,9 @@ pub async fn run<W: Wrapper>(
     wait::run(drain, state, wrapper, &policy.retry, stop).await
 }
 
-struct Drain<'a, W, A> {
+struct Drain<'a, W> {
     wrapper: &'a W,
     policy: &'a DrainPolicy,
-    peer_check: &'a A,
     /// The mode to request: of the policy, or `Forceful` after the deadline.
     want: Mode,
     /// The deadline has passed, and `want` is `Forceful` since then.
@@ -93,8 +88,6 @@ struct Drain<'a, W, A> {
     asked: Option<Instant>,
     /// The wrapper has reported when it kills the runner.
     has_kill_time: bool,
-    /// The peers were healthy, and the wrapper then accepted a request.
-    admitted: bool,
     /// `Accepted` also for the shutdown of another client, before this drain has joined it.
     requested: Requested,
     started_by: StartedBy,
@@ -104,7 +97,7 @@ struct Drain<'a, W, A> {
     process: DrainingProcess,
 }
 
-impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
+impl<W: Wrapper> Operation for Drain<'_, W> {
     type Success = Drained;
     type Problem = NotDrained;
 
@@ -143,14 +136,8 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
                 // Repeated also after it was accepted: the request was lost (upstream's wrapper forgets a request before its process
                 // exists), or the host restarted the runner.
                 if self.asked.is_none_or(|asked| asked.elapsed() >= REQUEST_AGAIN) {
-                    if !self.admitted
-                        && let Err(peers) = self.peer_check.check(state.deadline).await
-                    {
-                        return Ok(Some(Err(NotDrained::TooFewPeers(peers))));
-                    }
                     self.started_by = StartedBy::Here;
                     snapshot = self.request(state).await?;
-                    self.admitted = true;
                 }
             }
         }
@@ -245,7 +232,7 @@ impl<W: Wrapper, A: PeerCheck> Operation for Drain<'_, W, A> {
     }
 }
 
-impl<W: Wrapper, A> Drain<'_, W, A> {
+impl<W: Wrapper> Drain<'_, W> {
     async fn request(&mut self, state: &mut WaitState<'_>) -> Result<Snapshot, ClientError> {
         // Before the call, which may be dropped.
         let before = (self.requested, self.force_sent);

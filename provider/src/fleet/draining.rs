@@ -1,21 +1,17 @@
-//! The drain of one runner manager with what belongs to it: the check of its peers before, and the receipt after.
+//! The drain of one runner manager with the receipt after it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     absence,
     drain::{self, DrainPolicy, Drained, Outcome, Until},
-    failure::Requested,
-    peers::{Peer, WithPeers, WithoutPeers},
     receipt::{self, NoReceipt, Receipt},
-    retry::Retry,
 };
 use crate::{
-    client::{Client, RunnerStatus, Snapshot, Wrapper},
+    client::{RunnerStatus, Snapshot, Wrapper},
     gitlab::Gitlab,
     manager::Manager,
     run::Run,
@@ -31,23 +27,14 @@ pub(crate) struct Draining<'a> {
     pub(crate) run: &'a Run,
     pub(crate) manager: &'a Manager,
     pub(crate) policy: &'a DrainPolicy,
-    pub(crate) guard: Option<Guard>,
     /// The identifier of the instance in `GRIT_ASSUME_TERMINATED`; empty if it has none.
     pub(crate) identifier: &'a str,
     /// Where to ask for the receipt; `None` if it is not configured.
     pub(crate) gitlab: Option<Result<&'a Gitlab, NoReceipt>>,
 }
 
-/// The peers of a drain, and how many of them must be healthy.
-pub(crate) struct Guard {
-    pub(crate) peers: BTreeMap<String, Peer<Client>>,
-    pub(crate) min_healthy: usize,
-    pub(crate) retry: Retry,
-}
-
 impl Draining<'_> {
-    /// Runs the drain, and asks GitLab for its receipt. A manager whose shutdown was requested does not count as a healthy peer until the end of
-    /// the run.
+    /// Runs the drain, and asks GitLab for its receipt.
     ///
     /// `wrapper`: a client of the manager, or one that reports what it reads.
     ///
@@ -60,11 +47,12 @@ impl Draining<'_> {
         let name = &self.manager.name;
         let contact = self.manager.contact();
         let waiting = contact.begin();
+        self.run.drain_begins();
         let (mut outcome, mut receipt) = until_none_runs(
             name,
             wrapper,
             stop,
-            || self.drain(wrapper, stop),
+            || drain::run(name, wrapper, self.policy, stop),
             |exited| self.receipt(exited, stop),
         )
         .await;
@@ -84,35 +72,6 @@ impl Draining<'_> {
             receipt = Some(none.into());
         }
         (outcome, receipt)
-    }
-
-    async fn drain(&self, wrapper: &impl Wrapper, stop: &CancellationToken) -> Outcome {
-        let Self { run, manager, policy, guard, .. } = self;
-        let Manager { name, identity, .. } = manager;
-        let (outcome, under_way) = match guard {
-            Some(Guard { peers, min_healthy, retry }) => {
-                let peer_check = WithPeers {
-                    run,
-                    manager: identity.clone(),
-                    peers,
-                    min_healthy: *min_healthy,
-                    retry: retry.clone(),
-                    under_way: Mutex::default(),
-                };
-                let outcome = drain::run(name, wrapper, policy, &peer_check, stop).await;
-                (outcome, peer_check.under_way.into_inner())
-            }
-            None => {
-                let under_way = run.begin_drain(identity);
-                (drain::run(name, wrapper, policy, &WithoutPeers, stop).await, Some(under_way))
-            }
-        };
-        if let Some(mut under_way) = under_way
-            && outcome.as_ref().map_or_else(|failure| failure.requested != Requested::No, |_| true)
-        {
-            under_way.keep_counted();
-        }
-        outcome
     }
 
     /// Asks GitLab, if this can be asked. A drain that is only started is reported by the call that waits for its end.
@@ -240,7 +199,7 @@ mod tests {
             "m1",
             &wrapper,
             &stop,
-            || drain::run("m1", &wrapper, &policy, &WithoutPeers, &stop),
+            || drain::run("m1", &wrapper, &policy, &stop),
             async |_| {
                 sleep(Duration::from_secs(RECEIPT)).await;
                 if is_interrupted {

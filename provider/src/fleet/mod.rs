@@ -13,7 +13,6 @@ pub(crate) mod draining;
 mod failure;
 pub(crate) mod health;
 mod over;
-mod peers;
 pub(crate) mod receipt;
 mod retry;
 mod wait;
@@ -23,6 +22,4 @@ mod test_wrapper;
 
 pub(crate) use failure::{Failure, Reason, Requested};
 pub(crate) use over::{Managers, Outcomes, Unread, for_each, over, read_all};
-pub use peers::WithoutPeers;
-pub(crate) use peers::{PEER_ATTEMPTS, PEER_LIMIT, PeerProblem, TooFewPeers};
 pub use retry::Retry;

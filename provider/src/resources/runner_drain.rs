@@ -61,7 +61,7 @@ impl RunnerDrain {
         let gone = self.is_gone(prior);
         let row = self.row(prior, Event::Ending { early: None, gone });
         let early = row.instance.as_deref().zip(row.manager.wrapper.clone());
-        let early = early.and_then(|(instance, manager)| EarlyDrain::new(instance, manager, prior.options()));
+        let early = early.map(|(instance, manager)| EarlyDrain::new(instance, manager, prior.options()));
         let early = early.and_then(|early| early.to_json());
         Row { event: Event::Ending { early, gone }, ..row }
     }

@@ -1,6 +1,6 @@
 //! What the calls of one run have shown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
@@ -111,8 +111,8 @@ pub(super) struct Ledger {
     unprotected: BTreeSet<WrapperIdentity>,
     /// Drains that end, that no health check starts, and whose health check stays.
     pub(super) alone: usize,
-    /// The number of drains of this process by runner manager.
-    pub(super) under_way: BTreeMap<WrapperIdentity, usize>,
+    /// This process has begun to drain a runner manager.
+    pub(super) has_drains: bool,
 }
 
 impl Ledger {

@@ -41,14 +41,6 @@ pub(crate) struct InvalidSwitch(String);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run(Arc<Mutex<Ledger>>);
 
-/// A drain of this process. Dropping it removes it, unless it [stays counted](Self::keep_counted).
-#[derive(Debug)]
-pub(crate) struct DrainUnderWay {
-    run: Run,
-    manager: WrapperIdentity,
-    keeps_counted: bool,
-}
-
 impl Run {
     /// A new run starts: a process of `--debug` serves several. `variable` reads environment variables. Returns whether the check of plans is off.
     pub(crate) fn start(&self, variable: impl Fn(&str) -> Option<String>) -> Result<bool, InvalidSwitch> {
@@ -195,58 +187,14 @@ impl Run {
         self.ledger().reports_unprotected(wrapper)
     }
 
-    /// This process starts to drain the runner manager.
-    pub(crate) fn begin_drain(&self, manager: &WrapperIdentity) -> DrainUnderWay {
-        self.add(manager, &mut self.ledger())
+    /// This process starts to drain a runner manager.
+    pub(crate) fn drain_begins(&self) {
+        self.ledger().has_drains = true;
     }
 
-    /// As [`Self::begin_drain`], if at least `min_healthy` of these peers are not drained by this process.
-    pub(crate) fn begin_drain_beside(
-        &self,
-        manager: &WrapperIdentity,
-        peers: &[&WrapperIdentity],
-        min_healthy: usize,
-    ) -> Option<DrainUnderWay> {
-        let mut ledger = self.ledger();
-        let left = peers.iter().filter(|peer| !ledger.under_way.contains_key(**peer)).count();
-        (left >= min_healthy).then(|| self.add(manager, &mut ledger))
-    }
-
-    fn add(&self, manager: &WrapperIdentity, ledger: &mut Ledger) -> DrainUnderWay {
-        *ledger.under_way.entry(manager.clone()).or_default() += 1;
-        DrainUnderWay { run: self.clone(), manager: manager.clone(), keeps_counted: false }
-    }
-
-    /// Whether this process drains a runner manager, or has requested its drain.
+    /// Whether this process drains a runner manager, or has drained one.
     pub(crate) fn has_drains(&self) -> bool {
-        !self.ledger().under_way.is_empty()
-    }
-
-    pub(crate) fn is_draining(&self, manager: &WrapperIdentity) -> bool {
-        self.ledger().under_way.contains_key(manager)
-    }
-}
-
-impl DrainUnderWay {
-    /// The shutdown was requested, or may have been: the runner manager is not healthy until the end of the run.
-    pub(crate) fn keep_counted(&mut self) {
-        self.keeps_counted = true;
-    }
-}
-
-impl Drop for DrainUnderWay {
-    fn drop(&mut self) {
-        if self.keeps_counted {
-            return;
-        }
-        let under_way = &mut self.run.ledger().under_way;
-        // A new run may have started.
-        if let Some(count) = under_way.get_mut(&self.manager) {
-            *count -= 1;
-            if *count == 0 {
-                under_way.remove(&self.manager);
-            }
-        }
+        self.ledger().has_drains
     }
 }
 

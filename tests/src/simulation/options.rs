@@ -25,8 +25,6 @@ pub(super) struct Options {
     /// With the level `working`.
     pub(super) min_jobs: u64,
     pub(super) start_drains: bool,
-    /// Drains have a `guard`, where the layout has managers that stay.
-    pub(super) has_guard: bool,
     /// Another text is an update in place.
     pub(super) reason: u32,
     /// As the token of the `gitlab` object allows.
@@ -79,7 +77,6 @@ impl Options {
             },
             min_jobs: random.below(3) + 1,
             start_drains: random.percent(70),
-            has_guard: random.percent(30),
             reason: 0,
             on_lost_jobs: None,
         }
@@ -99,7 +96,6 @@ impl Options {
             level: Level::Polling,
             min_jobs: 1,
             start_drains: true,
-            has_guard: false,
             reason: 0,
             on_lost_jobs: None,
         }

@@ -26,16 +26,12 @@ struct Known {
     gate: Option<Gate>,
     /// The instances whose wrapper reported, last, that the runner has exited.
     stopped: BTreeSet<String>,
-    /// The instances whose wrapper has reported a running runner without a drain.
-    healthy: BTreeSet<String>,
     /// How many of the last calls to an address found no host.
     absences: BTreeMap<String, u32>,
     /// The addresses whose host has responded, with a verified host key.
     reached: BTreeSet<String>,
     /// The addresses whose host was seen to be there, or was not attempted, by the last failed call. With the time of that call.
     contradicted: BTreeMap<String, Instant>,
-    /// The instances whose wrapper has reported a drain.
-    draining: BTreeSet<String>,
     /// The instances that have a drain resource which stays.
     kept: BTreeSet<String>,
     /// The instance that has answered at an address, last.
@@ -53,8 +49,6 @@ pub(super) struct Drain {
     /// Only after the health check of the same apply has proved the new managers.
     pub(super) after_health: bool,
     pub(super) is_forceful: bool,
-    /// The instances of `guard.peers` with their addresses, and how many of them must be healthy.
-    pub(super) peers: Option<(BTreeMap<String, String>, usize)>,
 }
 
 /// What a failed call shows of its host.
@@ -120,14 +114,6 @@ impl Origin {
             known.stopped.insert(instance.to_owned());
         } else {
             known.stopped.remove(instance);
-        }
-        if status.drain.is_some() {
-            known.draining.insert(instance.to_owned());
-        } else {
-            known.draining.remove(instance);
-        }
-        if is_healthy {
-            known.healthy.insert(instance.to_owned());
         }
         if let Some(gate) = &mut known.gate {
             gate.received(instance, status, is_healthy);
@@ -245,36 +231,12 @@ impl Origin {
         if drain.after_health && !known.gate.as_ref().is_some_and(|gate| gate.is_proved(world, &known.at)) {
             world.violation(instance, "its drain is requested before the new managers are proved");
         }
-        if let Some((peers, wanted)) = &drain.peers
-            && known.healthy_peers(world, peers) < *wanted
-            // runner_drain: "a runner that drains or has exited needs no peers."
-            && !was_asked
-            && !known.stopped.contains(instance)
-            && !known.draining.contains(instance)
-        {
-            if gone_at(drains, world, address).is_some() {
-                // The drain of the lost instance has no peers, or has not checked them again. See `stranger`.
-                world.trace.count("drained in place of an instance that is gone, without its own peers");
-                return;
-            }
-            world.violation(instance, format!("its drain is requested without {wanted} healthy peers"));
-        }
     }
 }
 
 impl Known {
     fn drain(&self, instance: &str) -> Option<&Drain> {
         self.drains.as_ref()?.get(instance)
-    }
-
-    /// docs/guides/limits.md: "if another instance gets the address of a lost one", it counts as this peer.
-    fn healthy_peers(&self, world: &Inner, peers: &BTreeMap<String, String>) -> usize {
-        let is_healthy = |(peer, address): &(&String, &String)| {
-            let is_other = !world.hosts.contains_key(*peer);
-            let instance = if is_other { self.at.get(*address) } else { Some(*peer) };
-            instance.is_some_and(|instance| self.healthy.contains(instance))
-        };
-        peers.iter().filter(is_healthy).count()
     }
 }
 

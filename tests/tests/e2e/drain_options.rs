@@ -1,4 +1,4 @@
-//! Options of a drain: the check of its peers, and the callback.
+//! Options of a drain: the callback, and the forceful mode.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -11,7 +11,6 @@ use grit_tests::{
     rollout::PATIENCE,
     terraform::{Workspace, built},
 };
-use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 /// A workspace with one drain with these optional attributes.
@@ -28,41 +27,6 @@ fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
     workspace.write("main.tf.json", &main).unwrap();
     workspace.apply().unwrap().succeeded();
     workspace
-}
-
-#[test]
-fn drain_is_refused_while_too_few_peers_are_healthy() {
-    let lab = Lab::start().unwrap();
-    let (first, _first_host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let (peer, peer_host) = lab.cloud().create("m2", "19.2.0").unwrap();
-    let workspace = drain(&lab, &first, &json!({ "guard": { "peers": { "m2": peer.runner_manager() } } }));
-    lab.events().wait_for("the first runner runs", PATIENCE, |event| {
-        event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
-    });
-
-    peer_host.signal_wrapper(Signal::KILL).unwrap();
-    let refused = workspace.destroy().unwrap().failed();
-    let errors = refused.errors();
-    assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Too few healthy peers to drain");
-    assert!(errors[0].1.contains("`guard.min_healthy`: 1") && errors[0].1.contains("m2 ("), "{errors:?}");
-    assert!(errors[0].1.ends_with("Code: refused"), "{errors:?}");
-    let signalled = lab.events().find(|event| {
-        event.subject == "m1" && matches!(event.what, grit_tests::lab::event::What::RunnerSignal { .. })
-    });
-    assert_eq!(signalled, None);
-
-    // Another peer replaces it.
-    let (other, _other_host) = lab.cloud().create("m3", "19.2.0").unwrap();
-    lab.events().wait_for("the other peer runs", PATIENCE, |event| {
-        event.subject == "m3" && matches!(event.what, grit_tests::lab::event::What::RunnerPolling { .. })
-    });
-    let text = std::fs::read_to_string(workspace.root().join("main.tf.json")).unwrap();
-    let mut main: Json = serde_json::from_str(&text).unwrap();
-    main["resource"]["grit_runner_drain"]["m1"]["guard"]["peers"]["m3"] = other.runner_manager();
-    workspace.write("main.tf.json", &main.to_string()).unwrap();
-    workspace.apply().unwrap().succeeded();
-    workspace.destroy().unwrap().succeeded();
 }
 
 /// Accepts one request, and returns its header lines in lower case.

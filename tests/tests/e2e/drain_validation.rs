@@ -160,7 +160,7 @@ fn null_address_known_at_saved_plan_apply_is_stored() {
 }
 
 /// A drain resource for a host that does not exist.
-fn guard(instance_id: &str, manager: &str, more: &str) -> String {
+fn drain(instance_id: &str, manager: &str, more: &str) -> String {
     format!(
         "{HEAD}resource \"grit_runner_drain\" \"a\" {{\n  instance_id = {instance_id}\n  runner_manager = {manager}\n  {more}\n}}\n"
     )
@@ -192,46 +192,36 @@ fn invalid_values_known_at_plan_are_refused() {
         (
             "Required attribute is null",
             "`instance_id` is required and must not be null",
-            guard("null", &good, ""),
+            drain("null", &good, ""),
         ),
-        ("Required attribute is empty", "`instance_id`", guard("\" \"", &good, "")),
+        ("Required attribute is empty", "`instance_id`", drain("\" \"", &good, "")),
         (
             "Required attribute is null",
             "`runner_manager` is required and must not be null",
-            guard("\"i-1\"", "null", ""),
+            drain("\"i-1\"", "null", ""),
         ),
         (
             "Required attribute is null",
             "`runner_manager.address` is required and must not be null",
-            guard("\"i-1\"", &manager("null"), ""),
+            drain("\"i-1\"", &manager("null"), ""),
         ),
-        ("Invalid address", "trimspace()", guard("\"i-1\"", &manager("\" h:22\""), "")),
-        ("Invalid address", "not an IPv6 address", guard("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
-        (
-            "Required attribute is null",
-            "`guard.peers` is required and must not be null",
-            guard("\"i-1\"", &good, "guard = { peers = null }"),
-        ),
-        (
-            "Invalid number of healthy peers",
-            "`guard.min_healthy`",
-            guard("\"i-1\"", &good, "guard = { peers = {} }"),
-        ),
-        ("Invalid number", "`retry.attempts` is 1.5", guard("\"i-1\"", &good, "retry = { attempts = 1.5 }")),
+        ("Invalid address", "trimspace()", drain("\"i-1\"", &manager("\" h:22\""), "")),
+        ("Invalid address", "not an IPv6 address", drain("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
+        ("Invalid number", "`retry.attempts` is 1.5", drain("\"i-1\"", &good, "retry = { attempts = 1.5 }")),
         (
             "Duration is too short",
             "`timeouts.delete`",
-            guard("\"i-1\"", &good, "timeouts = { delete = \"0s\" }"),
+            drain("\"i-1\"", &good, "timeouts = { delete = \"0s\" }"),
         ),
         (
             "Invalid URL",
             "`shutdown_callback.url`",
-            guard("\"i-1\"", &good, &callback("url = \"http://x y/\"")),
+            drain("\"i-1\"", &good, &callback("url = \"http://x y/\"")),
         ),
         (
             "Invalid HTTP header",
             "bad header",
-            guard("\"i-1\"", &good, &callback("url = \"http://x/\", headers = { \"bad header\" = \"x\" }")),
+            drain("\"i-1\"", &good, &callback("url = \"http://x/\", headers = { \"bad header\" = \"x\" }")),
         ),
     ] {
         let errors = plan_errors(&text);
@@ -246,7 +236,7 @@ fn invalid_values_known_at_plan_are_refused() {
 fn invalid_variable_values_are_refused_at_plan() {
     // `instance_id` is unknown, as for a new instance, so the request belongs to a plan.
     let unknown = "resource \"terraform_data\" \"i\" {}\nvariable \"address\" { default = \"\" }\n";
-    let text = format!("{}{unknown}", guard("terraform_data.i.id", &manager("var.address"), ""));
+    let text = format!("{}{unknown}", drain("terraform_data.i.id", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert_eq!(errors[0].0, "Invalid address");
@@ -254,7 +244,7 @@ fn invalid_variable_values_are_refused_at_plan() {
     // All values are known, and a health check has the same manager: the health check is refused.
     let health_check = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = { m1 = grit_runner_drain.a.runner_manager }\n}\n";
     let variable = "variable \"address\" { default = \"\" }\n";
-    let text = format!("{}{variable}{health_check}", guard("\"i-1\"", &manager("var.address"), ""));
+    let text = format!("{}{variable}{health_check}", drain("\"i-1\"", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert!(errors.iter().any(|(title, _)| title == "Invalid address"), "{errors:#?}");
 }
@@ -284,7 +274,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
     let unknown = |value: &str| {
         format!(
             "resource \"terraform_data\" \"i\" {{ input = \"{value}\" }}\n{}",
-            guard(
+            drain(
                 "terraform_data.i.output == \"i-1\" ? \"i-1\" : null",
                 &format!("terraform_data.i.output == \"i-1\" ? {} : null", manager("\"127.0.0.1:1\"")),
                 ""
@@ -323,7 +313,7 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
 /// Terraform does this before the provider receives the value. The documentation states it; this test detects a change.
 #[test]
 fn terraform_drops_unknown_nested_attributes() {
-    let text = guard("\"i-1\"", &manager("\"127.0.0.1:1\""), "timeouts = { destroy = \"6h\" }");
+    let text = drain("\"i-1\"", &manager("\"127.0.0.1:1\""), "timeouts = { destroy = \"6h\" }");
     let workspace = workspace(&text);
     workspace.plan().unwrap().succeeded();
     let plan = workspace.show(Some("plan")).unwrap();

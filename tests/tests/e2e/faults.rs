@@ -253,10 +253,6 @@ resource "grit_runner_drain" "m1" {
   instance_id    = ""
   runner_manager = { instance_name = "m1", address = "", wrapper_address = "tcp://localhost" }
   mode           = "gentle"
-  guard = {
-    peers       = {}
-    min_healthy = 1
-  }
   shutdown_callback = { url = "ftp://example.com" }
 }
 "#,
@@ -269,7 +265,6 @@ resource "grit_runner_drain" "m1" {
         r#"Invalid address: runner_managers["m1"].address"#,
         r#"Invalid address: runner_managers["m1"].wrapper_address"#,
         "Invalid duration: timeouts.create",
-        "Invalid number of healthy peers: guard.min_healthy",
         "Invalid value: mode",
         "Required attribute is empty: instance_id",
     ];

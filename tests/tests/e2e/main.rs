@@ -45,7 +45,6 @@ mod metadata_service;
 mod migration;
 mod modules;
 mod monitoring;
-mod mutual_guards;
 mod network_cut;
 mod no_secrets;
 mod package;

@@ -259,25 +259,6 @@ fn triggers_do_not_repeat_an_assumed_end() {
 }
 
 #[test]
-fn guard_refuses_while_too_few_peers_are_healthy() {
-    let old = Retirement::start(&["m1", "new"]);
-    let guard = json!({ "guard": { "peers": old.managers(&["new"]) } });
-    old.configure(&["m1"], &guard);
-    old.lab.cloud().host("new").unwrap().signal_wrapper(rustix::process::Signal::KILL).unwrap();
-    let refused = old.apply().failed();
-    let errors = refused.errors();
-    assert_eq!(errors.len(), 1, "{errors:?}");
-    assert_eq!(errors[0].0, "Too few healthy peers to drain");
-    assert_eq!(old.signals("m1"), [""; 0]);
-    old.lab.cloud().host("new").unwrap().start_wrapper().unwrap();
-    poll::until("the peer is healthy", PATIENCE, || {
-        let run = old.apply();
-        if run.code == Some(0) { Ok(()) } else { Err(run.stdout) }
-    });
-    assert_eq!(old.signals("m1"), ["SIGQUIT"]);
-}
-
-#[test]
 fn manager_with_address_unknown_at_plan_is_shut_down() {
     let old = Retirement::start(&["m1"]);
     let mut manager = old.manager("m1");

@@ -11,12 +11,10 @@ use grit_tests::{
         queue::{JobState, Load},
     },
     lab_provider::instance::CLOUD,
-    poll,
     rollout::{PATIENCE, is_signal},
     ssh_server::KeyPair,
     terraform::{Run, Workspace, core},
 };
-use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
 use super::example::{install, repository};
@@ -239,43 +237,6 @@ fn failed_new_directory_leaves_old_one_unchanged() {
     // Version 2 is removed: what was created of it is drained.
     directories.destroy("v2").succeeded();
     assert_eq!(directories.hosts(), ["blue-v1", "green-v1"]);
-}
-
-#[test]
-fn guard_of_old_directory_refuses_without_healthy_successor() {
-    let directories = Directories::of("two-directories");
-    for version in ["v1", "v2"] {
-        directories.initialize(version, true);
-        directories.apply(version, &[]).succeeded();
-    }
-    let guarded = directories.apply("v1", &["-var=next_directory=../v2"]).succeeded();
-    let drain = |name: &str| format!("update module.deployment.grit_runner_drain.manager[\"{name}-v1\"]");
-    for name in ["blue", "green"] {
-        assert!(guarded.planned().contains(&drain(name)), "{:?}", guarded.planned());
-    }
-
-    // Version 2 fails after its apply.
-    for host in ["blue-v2", "green-v2"] {
-        directories.lab.cloud().host(host).unwrap().signal_wrapper(Signal::KILL).unwrap();
-    }
-    let refused = directories.destroy("v1").failed();
-    let errors = refused.errors();
-    assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors.iter().all(|(title, _)| *title == "Too few healthy peers to drain"), "{errors:?}");
-    for host in ["blue-v1", "green-v1"] {
-        assert_eq!(directories.signals(host), [""; 0]);
-    }
-    assert_eq!(directories.hosts().len(), 4);
-
-    directories.lab.cloud().host("green-v2").unwrap().start_wrapper().unwrap();
-    poll::until("version 1 is drained", PATIENCE, || {
-        let run = directories.destroy("v1");
-        if run.code == Some(0) { Ok(()) } else { Err(run.stdout) }
-    });
-    for host in ["blue-v1", "green-v1"] {
-        assert_eq!(directories.signals(host), ["SIGQUIT"]);
-    }
-    assert_eq!(directories.hosts(), ["blue-v2", "green-v2"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::{fixture::Fixture, grit_wrapper::GritWrapper};
 use grit_provider::testing::{
     client::{DrainRequest, RunnerStatus, Wrapper as _, WrapperClient},
     fleet::{
-        Retry, WithoutPeers,
+        Retry,
         drain::{self, DrainPolicy, Drained, Mode, OnLostJobs, OnTimeout, OnUnreachable, Until},
     },
 };
@@ -43,7 +43,7 @@ async fn drain_of_72_hours_keeps_its_connection() {
     let (client, observer) = (connector.client(target.clone()), connector.client(target));
 
     let (policy, stop) = (policy(), CancellationToken::new());
-    let drain = drain::run("mgr-1", &client, &policy, &WithoutPeers, &stop);
+    let drain = drain::run("mgr-1", &client, &policy, &stop);
     let time_passes = async {
         while status(&observer).await != RunnerStatus::InShutdown {
             tokio::task::yield_now().await;

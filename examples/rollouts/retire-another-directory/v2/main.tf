@@ -56,10 +56,7 @@ resource "grit_runner_shutdown" "old" {
   runner_managers = try(data.grit_deployment.old[0].runner_managers, {})
   wait            = var.wait
 
-  # Runs after the health check, and only while one of the new managers is healthy.
-  guard = {
-    peers = grit_runner_health.all.runner_managers
-  }
+  depends_on = [grit_runner_health.all]
 }
 
 output "grit_runner_managers" {

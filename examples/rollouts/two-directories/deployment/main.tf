@@ -31,10 +31,6 @@ resource "grit_runner_drain" "manager" {
     wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
   }
 
-  guard = length(var.successors) == 0 ? null : {
-    peers = var.successors
-  }
-
   lifecycle {
     create_before_destroy = true
   }

@@ -7,14 +7,3 @@ variable "managers" {
   }))
   nullable = false
 }
-
-variable "successors" {
-  description = "`grit_runner_managers` of the next deployment version. If it is set, a runner drains only while one of them is healthy."
-  type = map(object({
-    instance_name   = string
-    address         = string
-    wrapper_address = string
-  }))
-  nullable = false
-  default  = {}
-}

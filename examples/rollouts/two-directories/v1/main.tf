@@ -3,15 +3,7 @@
 module "deployment" {
   source = "../deployment"
 
-  managers   = var.managers
-  successors = try(data.grit_deployment.next[0].runner_managers, {})
-}
-
-# Read only if `next_directory` is set, before this version is destroyed.
-data "grit_deployment" "next" {
-  count = var.next_directory == null ? 0 : 1
-
-  directory = var.next_directory
+  managers = var.managers
 }
 
 output "grit_runner_managers" {

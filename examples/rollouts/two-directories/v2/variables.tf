@@ -8,12 +8,6 @@ variable "managers" {
   nullable = false
 }
 
-variable "next_directory" {
-  description = "Directory of the next deployment version, which must be applied."
-  type        = string
-  default     = null
-}
-
 variable "deploy_key_path" {
   description = "File with the private key of the deploy user. If null, the provider uses GRIT_SSH_PRIVATE_KEY and the other GRIT_SSH_* variables."
   type        = string

@@ -4,10 +4,7 @@ use grit_plugin::{Problem, schema::AttributePath};
 use grit_ssh::{Confirmation, Reachability};
 use time::format_description::well_known::Rfc3339;
 
-use super::{
-    peers::too_few_peers,
-    subject::{Subject, named},
-};
+use super::subject::{Subject, named};
 use crate::{
     client::{CancelledDrain, ClientError, Offer},
     duration::human,
@@ -181,16 +178,6 @@ impl Words for DrainWords<'_> {
                 append(&mut explained.happened, &tries(*attempts, failure.waited));
                 self.unreached(failure, error, &mut explained);
                 explained
-            }
-            NotDrained::TooFewPeers(peers) => {
-                let mut explained = too_few_peers(manager, peers, subject);
-                if failure.requested == Requested::Perhaps {
-                    append(
-                        &mut explained.happened,
-                        "A previous shutdown request received no response, so the runner may be draining.",
-                    );
-                }
-                explained.at(AttributePath::new("guard"))
             }
         }
     }

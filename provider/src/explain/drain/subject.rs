@@ -86,19 +86,6 @@ impl Subject {
         }
     }
 
-    pub(super) fn healthy_peers(self) -> &'static str {
-        match self {
-            Self::Drain => {
-                "Make the peers healthy, then run the same command again.\n\nTo drain the runner without healthy peers, run \
-                 `grit-wrapper drain --wait` on the host (this command ignores the guard), then run the same command again. A change of \
-                 `guard` in the configuration has no effect on this destroy: it uses the `guard` of the last apply."
-            }
-            Self::ShutdownCreate | Self::ShutdownUpdate | Self::Action => {
-                "Make the peers healthy, or lower `guard.min_healthy`, and apply again."
-            }
-        }
-    }
-
     /// How the user confirms that a host is gone.
     pub(super) fn host_is_gone(self, offer: &Offer) -> String {
         let (instances, is_alone) = match offer {

@@ -1,6 +1,6 @@
 use grit_proto::wrapper_v1 as v1;
 
-use super::{peers::too_few_peers, *};
+use super::*;
 use time::OffsetDateTime;
 
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
         failure::failure,
         samples::{all, failed, gone, mute, refused_login},
     },
-    fleet::{PeerProblem, Reason, Requested, TooFewPeers, drain::NotDrained},
+    fleet::{Reason, Requested, drain::NotDrained},
 };
 
 fn words(subject: Subject) -> DrainWords<'static> {
@@ -111,13 +111,10 @@ fn failed_shutdown_errors_match_snapshot() {
         report: StatusReport { status: RunnerStatus::Stopped, failure_reason: "exit status 1".to_owned() },
         detail: None,
     };
-    let peers = TooFewPeers { healthy: 0, wanted: 1, unhealthy: vec![] };
-    let few = problem(Requested::No, None, NotDrained::TooFewPeers(peers));
     insta::assert_snapshot!(all(vec![
         failure(&words(Subject::ShutdownUpdate), &timed_out),
         failure(&DrainWords { offer: Some(&offer), ..words(Subject::ShutdownCreate) }, &unreached),
         failure(&words(Subject::ShutdownCreate), &interrupted),
-        failure(&words(Subject::ShutdownCreate), &few),
         forced("m1", hours(3), &[], Subject::ShutdownCreate),
         no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
         bad_end("m1", &bad, false, Subject::ShutdownCreate).unwrap(),
@@ -178,22 +175,4 @@ fn drain_warnings_match_snapshot() {
         planned_drain(Mode::Forceful, OnTimeout::Force, true).unwrap(),
     ]));
     assert_eq!(bad_end("m1", &RunnerStatus::Stopped.into(), false, Subject::Drain), None);
-}
-
-#[test]
-fn too_few_peers_message_names_cause_per_peer() {
-    let unhealthy = vec![
-        ("m2".to_owned(), PeerProblem::Unreached(gone())),
-        ("m3".to_owned(), PeerProblem::Status(RunnerStatus::InShutdown)),
-        ("m4".to_owned(), PeerProblem::DrainedHere),
-        ("m5".to_owned(), PeerProblem::AskedToDrain("deploy-7".to_owned())),
-        ("m1".to_owned(), PeerProblem::Itself),
-        ("m7".to_owned(), PeerProblem::Duplicate),
-        ("m6".to_owned(), PeerProblem::NoAnswer(Duration::from_secs(30))),
-    ];
-    insta::assert_snapshot!(all(vec![too_few_peers(
-        "m1",
-        &TooFewPeers { healthy: 0, wanted: 1, unhealthy },
-        Subject::Drain
-    )]));
 }

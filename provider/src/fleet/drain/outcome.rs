@@ -7,10 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     client::{CancelledDrain, ClientError, Snapshot},
-    fleet::{
-        failure::{Failure, Reason, Requested},
-        peers::TooFewPeers,
-    },
+    fleet::failure::{Failure, Reason, Requested},
 };
 
 /// A successful drain.
@@ -77,8 +74,6 @@ pub enum NotDrained {
     /// The wrapper reports another runner process, and not the exit of the draining process, which may still be running. `pid`: of the draining
     /// process.
     Replaced { pid: String },
-    /// Too few peers are healthy.
-    TooFewPeers(TooFewPeers),
     /// The drain was cancelled on the host.
     Cancelled(CancelledDrain),
     /// Nothing responds at the address of the host, and this process has reached no other host.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fleet::{
-    Reason, WithoutPeers,
+    Reason,
     test_wrapper::{ScriptInput, Scripted, ScriptedFault, retry},
 };
 
@@ -32,7 +32,7 @@ fn draining(jobs: u64) -> impl Fn(ScriptInput) -> Result<RunnerStatus, ScriptedF
 
 async fn drained(policy: &DrainPolicy, wrapper: impl Wrapper) -> Outcome {
     let policy = DrainPolicy { start: Instant::now(), ..policy.clone() };
-    run("m1", &wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await
+    run("m1", &wrapper, &policy, &CancellationToken::new()).await
 }
 
 fn is_timed_out(failure: &Failure<NotDrained>) -> bool {
@@ -141,7 +141,7 @@ async fn stopped_apply_reports_request_and_leaves_drain_running() {
     let stop = CancellationToken::new();
     let wrapper = &Scripted::new(draining(7200));
     let policy = policy();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &WithoutPeers, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.cancel();
     });
@@ -213,7 +213,7 @@ async fn drain_timeout_counts_from_operation_start() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     let policy = DrainPolicy { start, timeout: Duration::from_secs(60), ..policy() };
     let wrapper = Scripted::new(draining(7200));
-    let error = run("m1", &&wrapper, &policy, &WithoutPeers, &CancellationToken::new()).await.unwrap_err();
+    let error = run("m1", &&wrapper, &policy, &CancellationToken::new()).await.unwrap_err();
     assert!(is_timed_out(&error), "{error:?}");
     assert_eq!(start.elapsed().as_secs(), 60);
 }

@@ -30,9 +30,8 @@ impl RunnerDrain {
         let gone = assumed.contains(prior.identifiers());
         let policy = options.policy(configuration, prior.id(), start, prior.timeout(), gone);
         tracing::info!(manager = name, reason = policy.request.reason, "drain started");
-        let guard = options.guard(configuration);
         let (identifier, gitlab) = (prior.identifiers().next().unwrap_or_default(), configuration.gitlab());
-        let draining = Draining { run, manager, policy: &policy, guard, identifier, gitlab };
+        let draining = Draining { run, manager, policy: &policy, identifier, gitlab };
         let (outcome, receipt) = draining.run(&manager.client(), &call().stop).await;
         report_receipt(name, &AttributePath::root(), receipt.as_ref());
         match outcome {

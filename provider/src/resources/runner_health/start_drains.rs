@@ -208,8 +208,7 @@ impl RunnerHealth {
         let policy = options.policy(configuration, id, start, deadline - start, false);
         let retry = configuration.retry(None, Some(1));
         let policy = &DrainPolicy { until: Until::Accepted, retry, ..policy };
-        let guard = options.guard(configuration);
-        let draining = Draining { run, manager, policy, guard, identifier: "", gitlab: None };
+        let draining = Draining { run, manager, policy, identifier: "", gitlab: None };
         draining.run(client, &call().stop).await.0.map(|_| ()).map_err(Left::NotDrained)
     }
 }
@@ -243,7 +242,6 @@ impl Left {
                 Reason::Unreached { error, .. } => error.to_string(),
                 Reason::Interrupted(_) => "Terraform was stopped".to_owned(),
                 Reason::Problem(NotDrained::NetworkUnproved { error, .. }) => error.to_string(),
-                Reason::Problem(NotDrained::TooFewPeers(_)) => "too few peers are healthy".to_owned(),
                 Reason::Problem(NotDrained::Cancelled(_)) => "the drain was cancelled on the host".to_owned(),
                 Reason::Problem(NotDrained::TimedOut { .. } | NotDrained::Replaced { .. }) => {
                     "the wrapper did not accept the drain in time".to_owned()

@@ -64,7 +64,7 @@ impl RunnerShutdown {
         if !open.is_empty() {
             let configuration = &*self.context.configured()?;
             let policies = self.policies(&planned, &open, configuration, operation);
-            let outcomes = self.run(configuration, &planned, &open, &policies).await;
+            let outcomes = self.run(configuration, &open, &policies).await;
             let failures = record(operation.subject, outcomes, &policies, &mut evidence);
             let terminated = terminated(&evidence);
             let others =
@@ -119,7 +119,6 @@ impl RunnerShutdown {
     async fn run(
         &self,
         configuration: &Configuration,
-        planned: &ShutdownState,
         open: &Open<'_>,
         policies: &BTreeMap<String, DrainPolicy>,
     ) -> Outcomes<Outcome> {
@@ -129,10 +128,10 @@ impl RunnerShutdown {
         fleet::over(managers.collect(), |manager| async move {
             let policy = &policies[&manager.name];
             tracing::info!(manager = manager.name, reason = policy.request.reason, "drain started");
-            let (guard, gitlab) = (planned.options().guard(configuration), configuration.gitlab());
+            let gitlab = configuration.gitlab();
             let identifiers = open.get(&manager.name).map(|manager| identifiers(manager)).unwrap_or_default();
             let identifier = identifiers.first().map_or("", String::as_str);
-            let draining = Draining { run, manager: &manager, policy, guard, identifier, gitlab };
+            let draining = Draining { run, manager: &manager, policy, identifier, gitlab };
             let (drained, receipt) = draining.run(&manager.client(), stop).await;
             report_receipt(&manager.name, &at(&manager.name), receipt.as_ref());
             Ok((drained?, manager.has_protected_address(), receipt))

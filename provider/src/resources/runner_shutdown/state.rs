@@ -41,7 +41,7 @@ object! {
              runner.";
         pub(super) timeouts: Value<WaitTimeouts> = object(WaitTimeouts::attributes(
             &human(DRAIN_TIMEOUT),
-            ": connections, the check of the peers, the request, and the wait for the exit of the processes",
+            ": connections, the request, and the wait for the exit of the processes",
         )) => "Timeouts.", check_object;
         pub(super) status: Value<String> = computed_text =>
             "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \

@@ -21,8 +21,6 @@ pub(in crate::simulation) struct Config {
     /// False: a directory that another one retires.
     pub(in crate::simulation) has_drains: bool,
     pub(in crate::simulation) options: Options,
-    /// `guard.peers` of the drains.
-    pub(in crate::simulation) peers: BTreeMap<String, Address>,
     /// The runner managers of the shutdown resource.
     pub(in crate::simulation) retires: BTreeMap<String, Address>,
 }
@@ -41,7 +39,6 @@ impl Config {
             managers: BTreeMap::new(),
             has_drains: true,
             options: Options::usual(),
-            peers: BTreeMap::new(),
             retires: BTreeMap::new(),
         }
     }
@@ -77,7 +74,6 @@ impl Config {
                     ("id", Dynamic::Null),
                     ("instance_id", instance(key, "id")),
                     ("runner_manager", manager(key)),
-                    ("guard", self.guard(key, &manager)),
                     ("timeouts", exactly([("delete", seconds(options.delete))])),
                 ];
                 values::drain(self.drain_options().into_iter().chain(members(own)).collect())
@@ -123,16 +119,6 @@ impl Config {
             ("reason", text(&format!("rollout {}", options.reason))),
             ("retry", values::retry(options.attempts)),
         ])
-    }
-
-    /// The peers, with the manager itself: it must not count.
-    fn guard(&self, key: &str, manager: &dyn Fn(&str) -> Dynamic) -> Dynamic {
-        if self.peers.is_empty() {
-            return Dynamic::Null;
-        }
-        let Dynamic::Object(mut peers) = addresses(&self.peers) else { return Dynamic::Null };
-        peers.insert("itself".to_owned(), manager(key));
-        exactly([("peers", Dynamic::Object(peers)), ("min_healthy", Dynamic::Null)])
     }
 
     /// What its health check proves.

@@ -43,7 +43,6 @@ impl Terraform {
                             address: it.address.clone(),
                             after_health,
                             is_forceful: config.options.is_forceful,
-                            peers: None,
                         };
                         (it.instance.clone(), drain)
                     }));
@@ -242,24 +241,10 @@ pub(super) fn is_recorded(prior: &Dynamic, value: &Dynamic, key: &str) -> bool {
 }
 
 fn drain(object: &Object, after_health: bool) -> Drain {
-    let peers = match member(member(&object.value, "guard"), "peers") {
-        Dynamic::Object(peers) => {
-            let peers = peers.values().filter_map(|peer| {
-                let text = |name| match member(peer, name) {
-                    Dynamic::Text(text) => Some(text.clone()),
-                    _ => None,
-                };
-                Some((text("instance_id")?, text("address")?))
-            });
-            Some((peers.collect(), 1))
-        }
-        _ => None,
-    };
     Drain {
         address: address_of(object).unwrap_or_default(),
         after_health,
         is_forceful: *member(&object.value, "mode") != Dynamic::Null,
-        peers,
     }
 }
 

@@ -104,9 +104,6 @@ impl Directories {
 
     /// `terraform destroy` of all old directories. A failed one is repeated later, and never applied again.
     async fn destroy_old(&mut self) -> bool {
-        if self.options.has_guard && self.layout == Layout::Directories {
-            self.set_peers().await;
-        }
         for (version, directory) in &mut self.old {
             self.world.now().log("user", format!("destroy of the directory of version {version}"));
             let ended = directory.apply(&Config::empty(), &Apply::default()).await;
@@ -118,20 +115,6 @@ impl Directories {
         }
         self.old.retain(|(_, directory)| !directory.is_empty());
         self.old.is_empty()
-    }
-
-    /// "To refuse the drain while version 2 is not healthy, apply version 1 once before step 3, with the managers of version 2 as `guard.peers`."
-    async fn set_peers(&mut self) {
-        let peers = self.current.output();
-        for at in 0..self.old.len() {
-            let version = self.old[at].0;
-            let config = Config { peers: peers.clone(), ..self.config(version) };
-            let directory = &mut self.old[at].1;
-            if directory.output().len() == config.managers.len() {
-                self.world.now().trace.count("directories: peers are set");
-                directory.apply(&config, &Apply::default()).await;
-            }
-        }
     }
 
     /// Without faults, the rollout ends, and so does a destroy.

@@ -111,13 +111,10 @@ fn name_gone(world: &Arc<World>, terraform: &mut Terraform, ended: &Ended) {
 }
 
 /// The user removes the drains of lost instances from the state, because another instance has the address of one. The plan is refused, and its text
-/// names this command; or the drain reaches that instance, whose runner has no healthy peers.
+/// names this command.
 fn remove_shared(world: &Arc<World>, terraform: &mut Terraform, ended: &Ended) {
-    const SHARED: [&str; 3] = [
-        "Two drain resources with one runner manager",
-        "Plan would drain the runner of another instance",
-        "Too few healthy peers to drain",
-    ];
+    const SHARED: [&str; 2] =
+        ["Two drain resources with one runner manager", "Plan would drain the runner of another instance"];
     if let Ended::Refused(errors) | Ended::Failed(errors) = ended
         && errors.iter().any(|error| SHARED.iter().any(|title| error.starts_with(title)))
     {

@@ -10,9 +10,9 @@ pub(super) const KEY: &str = "m";
 pub(super) struct Attribute {
     /// Such as `grit_runner_drain`.
     pub(super) of: String,
-    /// Such as `guard.peers.address`.
+    /// Such as `runner_managers.address`.
     pub(super) path: String,
-    /// The keys that lead to it in a value, such as `guard`, `peers`, [`KEY`], `address`.
+    /// The keys that lead to it in a value, such as `runner_managers`, [`KEY`], `address`.
     keys: Vec<String>,
     pub(super) required: bool,
     pub(super) computed: bool,

@@ -88,10 +88,9 @@ impl Values {
     }
 
     /// The runner manager of an attribute, and its second one.
-    fn pair(&self, of: &str, path: &str) -> [&Instance; 2] {
+    fn pair(&self, of: &str) -> [&Instance; 2] {
         let [kept, other] = &self.kept;
         match of {
-            _ if path.starts_with("guard") => [kept, other],
             "grit_runner_drain" => [&self.drained, other],
             "grit_runner_health" | "grit_runner_status" => [kept, other],
             _ => self.retired.each_ref(),
@@ -133,24 +132,24 @@ impl Values {
 
     /// An object of this type with a value of each attribute. `name` is part of what must be unique.
     pub(super) fn base(&self, of: &str, name: &str) -> Json {
-        let map = |path: &str| json!({ KEY: self.manager(self.pair(of, path)[0]) });
+        let map = || json!({ KEY: self.manager(self.pair(of)[0]) });
         let retry = json!({ "attempts": 3, "min_delay": "100ms", "max_delay": "1s" });
         let wait = json!({ "create": "300s", "update": "300s" });
         let mut base = match of {
             "grit_runner_health" => json!({
-                "runner_managers": map(""), "guards": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
+                "runner_managers": map(), "guards": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
                 "allow_shared_worker_group": false, "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
                 "stable_for": "0s", "retry": retry, "triggers": { "a": "1" }, "timeouts": wait,
             }),
-            "grit_runner_status" => json!({ "runner_managers": map(""), "timeouts": { "read": "60s" } }),
+            "grit_runner_status" => json!({ "runner_managers": map(), "timeouts": { "read": "60s" } }),
             "grit_deployment" => json!({
                 "state_path": self.state_path(0), "allow_missing": false, "timeouts": { "read": "60s" },
             }),
             "grit_start" => {
-                json!({ "runner_managers": map(""), "level": "process", "retry": retry, "timeouts": { "invoke": "300s" } })
+                json!({ "runner_managers": map(), "level": "process", "retry": retry, "timeouts": { "invoke": "300s" } })
             }
             "grit_cancel_drain" => json!({
-                "runner_managers": map(""), "drain_id": "d", "retry": retry, "timeouts": { "invoke": "300s" },
+                "runner_managers": map(), "drain_id": "d", "retry": retry, "timeouts": { "invoke": "300s" },
             }),
             // What drains has common options.
             _ => json!({
@@ -160,20 +159,19 @@ impl Values {
         };
         let more = match of {
             "grit_runner_drain" => json!({
-                "instance_id": format!("i-{name}"), "runner_manager": map("")[KEY], "timeouts": { "delete": "300s" },
+                "instance_id": format!("i-{name}"), "runner_manager": map()[KEY], "timeouts": { "delete": "300s" },
             }),
             "grit_runner_shutdown" => {
-                json!({ "runner_managers": map(""), "wait": true, "triggers": { "a": "1" }, "timeouts": wait })
+                json!({ "runner_managers": map(), "wait": true, "triggers": { "a": "1" }, "timeouts": wait })
             }
             "grit_drain" => {
-                json!({ "runner_managers": map(""), "wait": true, "timeouts": { "invoke": "300s" } })
+                json!({ "runner_managers": map(), "wait": true, "timeouts": { "invoke": "300s" } })
             }
             _ => json!({}),
         };
         base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         if ["grit_runner_drain", "grit_runner_shutdown"].contains(&of) {
             base["on_unreachable"] = json!("fail");
-            base["guard"] = json!({ "peers": map("guard"), "min_healthy": 1 });
         }
         base
     }
@@ -181,7 +179,7 @@ impl Values {
     /// The row of an attribute; none for an attribute that nobody has added to this table.
     pub(super) fn row(&self, attribute: &Attribute) -> Option<Row> {
         let (of, path) = (attribute.of.as_str(), attribute.path.as_str());
-        let [first, second] = self.pair(of, path);
+        let [first, second] = self.pair(of);
         let text = |other: &str| Row::new(json!(other), [json!([])]);
         let object = |other: Json| Row::new(other, [json!("text")]);
         let switch = || Row::new(json!(true), [json!("maybe")]);
@@ -199,10 +197,7 @@ impl Values {
             ("grit_runner_health", "level") => Row { without: &["min_jobs"], ..choice("polling", "high") },
             ("grit_runner_health", "min_jobs") => Row::new(json!(2), [json!(0)]),
             ("grit_runner_health", "stable_for") => Row::new(json!("100ms"), [json!("soon"), json!("1h")]),
-            (_, "runner_managers" | "guard.peers") => managers(),
-            (_, "guard") => {
-                Row::new(json!({ "peers": { KEY: self.manager(first) } }), [json!({ "peers": {} })])
-            }
+            (_, "runner_managers") => managers(),
             (_, "guards") => object(json!({ KEY: "drain-2" })),
             (_, "triggers") => object(json!({ "a": "2" })),
             (_, "shutdown_callback") => object(json!({ "url": "http://localhost:1/y" })),
@@ -227,7 +222,6 @@ impl Values {
                 "drain_id" => text("e"),
                 "expected_version" => text(""),
                 "level" => choice("polling", "high"),
-                "min_healthy" => Row::new(json!(0), [json!(2), json!(-1)]),
                 "url" => choice("http://localhost:1/y", "ftp://localhost/"),
                 "method" => choice("PUT", "G T"),
                 "headers" => Row::new(json!({ "X-A": "2" }), [json!({ "a b": "c" }), json!({ "a": null })]),

@@ -82,7 +82,7 @@ async fn hung_call_does_not_delay_deadline_or_stop() {
     let (stop, hung, policy) = (CancellationToken::new(), hung(), policy());
     let wrapper = &hung;
     let start = Instant::now();
-    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &WithoutPeers, &stop), async {
+    let (outcome, ()) = tokio::join!(run("m1", &wrapper, &policy, &stop), async {
         tokio::time::sleep(Duration::from_secs(200)).await;
         stop.cancel();
     });
