@@ -14,7 +14,6 @@ mod failure;
 pub(crate) mod functions;
 pub(crate) mod health;
 mod host_key;
-pub(crate) mod import;
 mod login;
 mod phrases;
 pub(crate) mod plan;

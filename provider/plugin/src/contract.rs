@@ -36,7 +36,7 @@ pub trait Block: Send + Sync + 'static {
     async fn run(&self, config: Self::Config) -> Result<Self::Output, Problems>;
 }
 
-/// A managed resource.
+/// A managed resource. No object can be imported.
 ///
 /// # Rules for its calls
 ///
@@ -92,15 +92,6 @@ pub trait Resource: Send + Sync + 'static {
     async fn destroy(&self, prior: Self::State) -> Result<(), Problems> {
         let _ = prior;
         Ok(())
-    }
-
-    /// The state of an existing object. `id`: the text of the command or the block, or the attribute of [`identity`](Self::identity).
-    async fn import(&self, id: String) -> Result<Self::State, Problems>;
-
-    /// The attribute that identifies an object: a string of the state. `import` gets its value, from an id or from an identity block
-    /// (Terraform 1.12). An object in which it is null or unknown has no identity.
-    fn identity(&self) -> Option<&'static str> {
-        None
     }
 
     /// Receives each stored state before anything is planned.

@@ -82,10 +82,6 @@
 //!     async fn update(&self, _: NoteState, planned: NoteState) -> Result<NoteState, Problems> {
 //!         Ok(planned)
 //!     }
-//!
-//!     async fn import(&self, path: String) -> Result<NoteState, Problems> {
-//!         Ok(NoteState { path: Value::Value(path), size: Value::Value(0) })
-//!     }
 //! }
 //!
 //! fn main() -> std::process::ExitCode {

@@ -15,6 +15,18 @@ pub(crate) fn refused(refusal: &Refusal) -> Problem {
     explained.at(AttributePath::new(attribute))
 }
 
+/// Explains that a drain resource without an instance may belong to one that this plan destroys.
+pub(crate) fn instance_not_known() -> Problem {
+    Problem::new(
+        Code::Refused,
+        "Instance of the drain resource is not known yet",
+        "This grit_runner_drain has no `instance_id` in the state. `instance_id` in the configuration becomes known only in the apply, \
+         so this plan may replace the instance. The old instance would be destroyed without a drain of its runner.",
+        "Set `instance_id` to a value that is known at plan time, and apply without changes to the instance. If the old instance no \
+         longer exists, remove the drain resource from the state with `terraform state rm` (this does not drain a runner), and apply again.",
+    )
+}
+
 /// What to do if `terraform destroy` is refused.
 const DESTROY: &str =
     "`terraform destroy` first makes a normal plan: use the variable values of the last apply.";

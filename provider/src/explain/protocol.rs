@@ -29,13 +29,3 @@ pub(crate) fn not_configured_at_read() -> Problem {
          apply. Alternatively, use only values in the provider block that do not depend on resources of the same apply.",
     )
 }
-
-/// `effect`: what creating the resource does.
-pub(crate) fn import_not_supported(name: &str, effect: &str) -> Problem {
-    Problem::new(
-        Code::Refused,
-        format!("{name} cannot be imported"),
-        "The resource exists only in Terraform's state.",
-        format!("Add the resource block and apply: creating the resource {effect}."),
-    )
-}

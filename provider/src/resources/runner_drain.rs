@@ -33,7 +33,7 @@ use super::early_drain::{EarlyDrain, parallelism_is_set};
 use crate::{
     config::object::Object as _,
     context::{Context, unique_suffix},
-    explain::{drain, import, plan, start_drains},
+    explain::{drain, plan, start_drains},
     manager::Identities,
     run::{Event, Refusal, Row, Successor},
 };
@@ -161,13 +161,9 @@ impl Resource for RunnerDrain {
         proposed.check()?;
         // A drain resource that was stored without an instance id has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
-        if replaced && prior.is_imported() {
-            let explained = import::other_instance(prior.instance().unwrap_or_default());
-            return Err(explained.at(AttributePath::new("instance_id")).into());
-        }
         // Only in a plan: values are known in an apply. A resource that was also stored without a runner manager has no runner to drain.
         if prior.instance().is_none() && prior.has_addresses() && proposed.instance_id.is_unknown() {
-            return Err(import::instance_not_known().at(AttributePath::new("instance_id")).into());
+            return Err(plan::instance_not_known().at(AttributePath::new("instance_id")).into());
         }
         if replaced {
             self.record(self.ending(&prior))?;
@@ -179,7 +175,7 @@ impl Resource for RunnerDrain {
         let instance = prior.instance().or(proposed.instance()).map(str::to_owned);
         let object = prior.id().to_owned();
         self.record(Row { object, instance, ..self.row(&proposed, Event::Kept) })?;
-        if prior.instance().is_none() || prior.is_imported() {
+        if prior.instance().is_none() {
             proposed.id = Value::Unknown;
         }
         Ok((proposed, vec![]))
@@ -246,22 +242,6 @@ impl Resource for RunnerDrain {
         self.shut_down(&prior, &manager, &configuration, start).await?;
         run.destroyed(prior.id());
         Ok(())
-    }
-
-    /// Imports by the identifier of the instance. The other attributes cannot be derived from it: the next apply adds them in place, and until
-    /// then a destroy is refused.
-    async fn import(&self, instance: String) -> Result<DrainState, Problems> {
-        if instance.trim().is_empty() {
-            return Err(import::without_instance().into());
-        }
-        let state = DrainState::imported(instance.clone(), &unique_suffix());
-        self.record(self.row(&state, Event::Imported))?;
-        call().warn(import::incomplete(&instance));
-        Ok(state)
-    }
-
-    fn identity(&self) -> Option<&'static str> {
-        Some("instance_id")
     }
 
     fn observe_stored_state(&self, state: &Json) {

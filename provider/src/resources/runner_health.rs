@@ -30,7 +30,7 @@ use crate::{
     explain::{
         self,
         health::{self, HealthWords},
-        plan, protocol,
+        plan,
     },
     fleet::{
         self, Failure, Outcomes,
@@ -299,10 +299,5 @@ impl Resource for RunnerHealth {
             call().warn(explain::drain::planned_with_health(&ending));
         }
         Ok(())
-    }
-
-    async fn import(&self, _: String) -> Result<HealthState, Problems> {
-        Err(protocol::import_not_supported("grit_runner_health", "only waits for healthy runner managers")
-            .into())
     }
 }

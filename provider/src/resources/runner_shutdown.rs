@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::{
     config::{enum_attribute::member, manager, object::Object as _},
     context::{Context, unique_suffix},
-    explain::{drain::Subject, protocol, shutdown},
+    explain::{drain::Subject, shutdown},
     fleet::drain::Mode,
     run::Event,
 };
@@ -92,10 +92,6 @@ impl Resource for RunnerShutdown {
         let id = format!("{}.{}", planned.id(), unique_suffix());
         self.shut_down(Some(&prior), planned, &Operation { id, subject: Subject::ShutdownUpdate, start })
             .await
-    }
-
-    async fn import(&self, _: String) -> Result<ShutdownState, Problems> {
-        Err(protocol::import_not_supported("grit_runner_shutdown", "joins a shutdown in progress").into())
     }
 }
 

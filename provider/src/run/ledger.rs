@@ -31,8 +31,6 @@ pub(crate) enum Event {
     Stored,
     /// A plan creates this drain resource.
     New,
-    /// An import adds this drain resource to the state. It is kept after that.
-    Imported,
     /// A plan keeps this drain resource, or updates it in place.
     Kept,
     /// A plan destroys or replaces this drain resource.

@@ -61,14 +61,8 @@ fn conflict(ledger: &Ledger, row: &Row, walk: Walk) -> Option<Conflict> {
         Event::New if walk == Walk::Apply => None,
         Event::New if has(Event::is_stored) => Some(Conflict::Superseded),
         Event::New => has_other(is_new).then_some(Conflict::Twice),
-        Event::Imported => has(Event::is_stored).then_some(Conflict::Superseded),
         Event::Kept if has_other(Event::is_ending) => Some(Conflict::Shared),
-        Event::Kept
-            if has(|event| *event == Event::Imported) && has_other(Event::is_kept)
-                || has(is_new) && !has(is_created) =>
-        {
-            Some(Conflict::Superseded)
-        }
+        Event::Kept if has(is_new) && !has(is_created) => Some(Conflict::Superseded),
         Event::Kept => at_address(Event::is_ending).then_some(Conflict::SameAddress),
         Event::Ending { .. } if has(is_created) => None,
         Event::Ending { .. } if has(is_new) => Some(Conflict::Superseded),

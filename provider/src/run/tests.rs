@@ -221,21 +221,6 @@ fn plan_guard_variable_accepts_only_off() {
 }
 
 #[test]
-fn import_of_guarded_instance_is_refused_in_any_order() {
-    let stored_first = Run::default();
-    take(&stored_first, 0, Stored("i-1", "a"));
-    let imported = |run: &Run| conflict(run, Event::Imported, "i-1", "imported", None);
-    assert_eq!(imported(&stored_first), Some(Conflict::Superseded));
-
-    for [one, other] in [["a", "imported"], ["imported", "a"]] {
-        let imported_first = Run::default();
-        assert_eq!(imported(&imported_first), None);
-        assert_eq!(take(&imported_first, 0, Kept("i-1", one)), None);
-        assert_eq!(take(&imported_first, 1, Kept("i-1", other)), Some(Conflict::Superseded));
-    }
-}
-
-#[test]
 fn drain_at_address_of_kept_instance_is_refused_in_any_order() {
     for kept_first in [true, false] {
         let run = Run::default();

@@ -265,8 +265,4 @@ impl Resource for Described {
     async fn update(&self, _: Dynamic, planned: Dynamic) -> Result<Dynamic, Problems> {
         Ok(planned)
     }
-
-    async fn import(&self, _: std::string::String) -> Result<Dynamic, Problems> {
-        Err(failed("Import is not supported", "No test imports an object of a cloud."))
-    }
 }

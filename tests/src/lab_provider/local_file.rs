@@ -96,8 +96,4 @@ impl Resource for LocalFile {
             _ => Ok(()),
         }
     }
-
-    async fn import(&self, _: String) -> Result<State, Problems> {
-        Err(failed("Import is not supported", "No test imports a file."))
-    }
 }

@@ -205,29 +205,6 @@ impl Resource for Probe {
         leaving.with("destroy_end", Ok(()))
     }
 
-    async fn import(&self, id: String) -> Result<State, Problems> {
-        let Some(name) = id.strip_prefix("id-").map(str::to_owned) else {
-            return Err(failed(
-                "Unknown id",
-                format!("`{id}` is not the id of a probe: those begin with `id-`."),
-            ));
-        };
-        let state = State {
-            id: Value::Value(id),
-            name: Value::Value(name),
-            mode: Value::Null,
-            create_ms: Value::Null,
-            destroy_ms: Value::Null,
-            blob_kib: Value::Null,
-            blob: Value::Value(String::new()),
-            secret: Value::Null,
-            weight: Value::Null,
-            known: None,
-            items: Value::Null,
-        };
-        Ok(state)
-    }
-
     fn observe_stored_state(&self, state: &Json) {
         journal::write("observed", json!({"id": state["id"], "name": state["name"]}));
     }

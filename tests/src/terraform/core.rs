@@ -68,11 +68,6 @@ impl Core {
         Some(Self { product, version, patch })
     }
 
-    /// Whether objects have an identity, by which they can be imported.
-    pub fn has_resource_identity(self) -> bool {
-        self.since((1, 12), (1, 12))
-    }
-
     /// Whether providers have functions.
     pub fn has_functions(self) -> bool {
         self.since((1, 8), (1, 7))
@@ -101,11 +96,6 @@ impl Core {
             Product::Terraform => "registry.terraform.io",
             Product::OpenTofu => "registry.opentofu.org",
         }
-    }
-
-    /// Whether a `moved` block can change the resource type.
-    pub fn moves_between_types(self) -> bool {
-        self.since((1, 8), (1, 10))
     }
 
     /// Whether `test` has `mock_provider`.
@@ -150,7 +140,7 @@ mod tests {
     fn core_version_is_parsed() {
         let core = Core::parse("Terraform v1.6.6\non linux_amd64\n").unwrap();
         assert_eq!(core, Core { product: Product::Terraform, version: (1, 6), patch: 6 });
-        assert!(!core.moves_between_types() && core.saves_each_step() && !core.stores_planned_private());
+        assert!(core.saves_each_step() && !core.stores_planned_private());
         for (text, crashes) in [("1.16.0-rc2", true), ("1.16.4", true), ("1.16.5", false), ("1.15.5", false)]
         {
             let core = Core::parse(&format!("Terraform v{text}\non linux_amd64\n")).unwrap();

@@ -123,13 +123,6 @@ fn examples_and_blocks_are_valid() {
     }
     main += "}\n";
 
-    if core().has_resource_identity() {
-        main +=
-            "terraform {\n  required_providers {\n    grit = { source = \"runner-tools/grit\" }\n  }\n}\n";
-        main +=
-            &DRAINS.replace("aws_instance.example", "{ blue-v1 = { id = \"i-1\", private_ip = \"h:22\" } }");
-        main += &Source::Example("resources/grit_runner_drain/import-by-identity.tf").text();
-    }
     workspace.write("main.tf", &main).unwrap();
     workspace.get().unwrap().succeeded();
     workspace.validate().unwrap().succeeded();

@@ -310,6 +310,16 @@ fn null_instance_id_known_at_apply_is_stored_and_filled() {
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), [""; 0]);
 }
 
+#[test]
+fn drain_import_is_refused_with_next_step() {
+    let workspace = workspace(&drain("\"i-1\"", &manager("\"127.0.0.1:1\""), ""));
+    let run = workspace.run(["import", "grit_runner_drain.a", "i-1"]).unwrap().failed();
+    for part in ["grit_runner_drain cannot be imported", "Add the resource block and apply", "Code: refused"]
+    {
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+    }
+}
+
 /// Terraform does this before the provider receives the value. The documentation states it; this test detects a change.
 #[test]
 fn terraform_drops_unknown_nested_attributes() {

@@ -32,7 +32,6 @@ mod host_key_pin;
 mod host_reset;
 mod hostile_host;
 mod hosts_guide;
-mod import;
 mod interruptions;
 mod lab_host;
 mod lab_probe;

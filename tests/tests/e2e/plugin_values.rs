@@ -107,21 +107,6 @@ fn invalid_configuration_points_at_attribute() {
     assert_eq!(typed.errors(), [("Invalid mode", "`invalid` is refused, as it says.\n\nCode: lab")]);
 }
 
-#[test]
-fn import_stores_state() {
-    let lab = lab(&format!("import {{\n to = lab_probe.p\n id = \"id-p\"\n}}\n{}", probe("p", "")));
-    lab.apply().unwrap().succeeded();
-    let state = lab.state().unwrap();
-    assert_eq!(state.objects[0].attributes["id"], "id-p");
-    assert!(!lab.journal().iter().any(|entry| entry.event == "create_start"));
-    lab.destroy().unwrap().succeeded();
-    assert_eq!(lab.wait_for("destroy_start", 1, crate::lab_probe::SOON).len(), 1);
-
-    let refused =
-        crate::lab_probe::lab(&format!("import {{\n to = lab_probe.p\n id = \"p\"\n}}\n{}", probe("p", "")));
-    refuses(&refused, "Unknown id", "those begin with `id-`");
-}
-
 /// Changes the only object in the state file, as another release of the provider would have written it.
 fn edit_state(lab: &Workspace, edit: impl FnOnce(&mut Json)) {
     let path = lab.root().join("terraform.tfstate");
@@ -156,20 +141,6 @@ fn unknown_schema_version_is_rejected() {
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| object["schema_version"] = json!(0));
     refuses(&lab, "Unsupported state version", "has schema version 0");
-}
-
-#[test]
-fn moved_block_from_other_resource_type_is_refused() {
-    need(core().moves_between_types());
-    let lab = lab("resource \"terraform_data\" \"old\" {\n input = \"p\"\n}\n");
-    lab.apply().unwrap().succeeded();
-    let moved = "moved {\n from = terraform_data.old\n to = lab_probe.p\n}\n";
-    lab.write("main.tf", &with_header(&format!("{moved}{}", probe("p", "")))).unwrap();
-    refuses(
-        &lab,
-        "Unsupported `moved` source",
-        "`terraform_data` of terraform.io/builtin/terraform to `lab_probe`",
-    );
 }
 
 #[test]

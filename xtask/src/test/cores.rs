@@ -73,14 +73,13 @@ const WITHOUT: [&str; 14] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 11] = [
+const QUICK: [&str; 10] = [
     "acceptance::",
     "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
     "functions::",
-    "import::",
     "plan_guard::",
     "rollout::one_apply",
     "rollout::failed_drain",
@@ -104,20 +103,14 @@ const FORGET: Feature =
     Feature { name: "`removed` blocks", terraform: Some((1, 7)), opentofu: Some((1, 10)) };
 const FUNCTIONS: Feature =
     Feature { name: "functions of providers", terraform: Some((1, 8)), opentofu: Some((1, 7)) };
-const IDENTITY: Feature =
-    Feature { name: "resource identity", terraform: Some((1, 12)), opentofu: Some((1, 12)) };
 const KEEP: Feature =
     Feature { name: "`destroy = false` and `-exclude`", terraform: None, opentofu: Some((1, 12)) };
 const MOCKS: Feature = Feature { name: "mock providers", terraform: Some((1, 7)), opentofu: Some((1, 8)) };
-const MOVES: Feature =
-    Feature { name: "moves between types", terraform: Some((1, 8)), opentofu: Some((1, 10)) };
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 18] = [
+const NEEDS: [(&str, &Feature); 15] = [
     ("actions::", &ACTIONS),
-    ("import::import_block_by_identity", &IDENTITY),
-    ("import::state_without_identity", &IDENTITY),
     ("layouts::not_drained::removed_block", &FORGET),
     ("layouts::open_tofu::", &KEEP),
     ("no_secrets::secrets_of_ephemeral_variable", &EPHEMERAL),
@@ -125,7 +118,6 @@ const NEEDS: [(&str, &Feature); 18] = [
     ("no_secrets::secrets_of_bastion", &EPHEMERAL),
     ("no_secrets::secrets_in_agent", &EPHEMERAL),
     ("plugin_values::provider_secret", &EPHEMERAL),
-    ("plugin_values::moved_block", &MOVES),
     ("functions::managers_from_grit", &FUNCTIONS),
     ("functions::validate_managers", &FUNCTIONS),
     ("functions::function_errors", &FUNCTIONS),

@@ -71,13 +71,11 @@ pub(crate) fn state_version(name: &str, version: i64) -> Problem {
     )
 }
 
-pub(crate) fn moved_not_supported(name: &str, from: &str, provider: &str) -> Problem {
+pub(crate) fn import_not_supported(name: &str) -> Problem {
     Problem::new(
         "refused",
-        "Unsupported `moved` source",
-        format!(
-            "A `moved` block moves an object of type `{from}` of {provider} to `{name}`, which is not supported."
-        ),
-        "Remove the `moved` block. Then destroy the old object, or remove it from the state with a `removed` block.",
+        format!("{name} cannot be imported"),
+        "The resource exists only in Terraform's state.",
+        "Add the resource block and apply.",
     )
 }

@@ -62,11 +62,7 @@ impl Service {
             }
         };
         let outcome = self.run_call(call, action.verb(), &name, work).await;
-        let answer = answer(action, outcome, prior);
-        pb::apply_resource_change::Response {
-            new_identity: self.identity(&name, answer.new_state.as_ref()),
-            ..answer
-        }
+        answer(action, outcome, prior)
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Operation {
     Invoke,
     /// The read of a managed resource.
     Read,
-    /// Calls without changes: validate, plan, import, data sources.
+    /// Calls without changes: validate, plan, data sources.
     Other,
 }
 

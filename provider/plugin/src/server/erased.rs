@@ -95,7 +95,6 @@ impl<T: Block> ErasedBlock for T {
 #[async_trait]
 pub(super) trait ErasedResource: Send + Sync {
     fn schema(&self) -> Schema;
-    fn identity(&self) -> Option<&'static str>;
     fn observe_stored_state(&self, state: &Json);
     async fn validate(&self, config: &Raw) -> Result<(), Problems>;
     async fn read(&self, state: &Raw) -> Result<Option<Encoded>, Problems>;
@@ -105,17 +104,12 @@ pub(super) trait ErasedResource: Send + Sync {
     async fn create(&self, planned: &Raw) -> Result<Encoded, Problems>;
     async fn update(&self, change: &Change) -> Result<Encoded, Problems>;
     async fn destroy(&self, prior: &Raw) -> Result<(), Problems>;
-    async fn import(&self, id: String) -> Result<Encoded, Problems>;
 }
 
 #[async_trait]
 impl<T: Resource> ErasedResource for T {
     fn schema(&self) -> Schema {
         Resource::schema(self)
-    }
-
-    fn identity(&self) -> Option<&'static str> {
-        Resource::identity(self)
     }
 
     fn observe_stored_state(&self, state: &Json) {
@@ -159,11 +153,6 @@ impl<T: Resource> ErasedResource for T {
 
     async fn destroy(&self, prior: &Raw) -> Result<(), Problems> {
         Resource::destroy(self, prior.decode(PRIOR)?).await
-    }
-
-    async fn import(&self, id: String) -> Result<Encoded, Problems> {
-        let state = Resource::import(self, id).await?;
-        Ok(encode(&state, STATE)?)
     }
 }
 

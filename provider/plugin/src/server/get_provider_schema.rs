@@ -43,7 +43,7 @@ fn capabilities() -> pb::ServerCapabilities {
         plan_destroy: true,
         // Schemas do not change: Terraform can cache them.
         get_provider_schema_optional: true,
-        move_resource_state: true,
+        move_resource_state: false,
         generate_resource_config: false,
     }
 }

@@ -10,10 +10,8 @@ mod configure_provider;
 mod erased;
 mod functions;
 mod get_provider_schema;
-mod get_resource_identity_schemas;
 mod import_resource_state;
 mod invoke_action;
-mod move_resource_state;
 mod plan_resource_change;
 mod read_data_source;
 mod read_resource;
@@ -22,7 +20,6 @@ mod stops;
 mod stored_state;
 #[cfg(test)]
 mod tests;
-mod upgrade_resource_identity;
 mod upgrade_resource_state;
 mod validate;
 mod walks;
@@ -169,11 +166,11 @@ macro_rules! calls {
                 Ok(Response::new(self.$plain_method()))
             })+
 
-            async fn move_resource_state(
+            async fn import_resource_state(
                 &self,
-                request: Request<pb::move_resource_state::Request>,
-            ) -> Answer<pb::move_resource_state::Response> {
-                Ok(Response::new(Self::move_state(request.get_ref())))
+                request: Request<pb::import_resource_state::Request>,
+            ) -> Answer<pb::import_resource_state::Response> {
+                Ok(Response::new(Self::import(request.get_ref())))
             }
 
             async fn invoke_action(
@@ -190,12 +187,10 @@ calls! {
     apply_resource_change => apply,
     call_function => call_function,
     configure_provider => configure,
-    import_resource_state => import,
     plan_action => plan_action,
     plan_resource_change => plan,
     read_data_source => read_data,
     read_resource => read,
-    upgrade_resource_identity => upgrade_identity,
     upgrade_resource_state => upgrade,
     validate_action_config => validate_action,
     validate_data_resource_config => validate_data_source,
@@ -204,6 +199,5 @@ calls! {
     get_functions => functions,
     get_metadata => metadata,
     get_provider_schema => provider_schema,
-    get_resource_identity_schemas => identity_schemas,
     stop_provider => stop_provider,
 }

@@ -34,9 +34,7 @@ impl Service {
             .value
             .map(|(state, replacing)| (Some(wire::message(state)), replacing))
             .unwrap_or_default();
-        let planned_identity = self.identity(&name, planned_state.as_ref());
         pb::plan_resource_change::Response {
-            planned_identity,
             planned_state,
             planned_private: PrivateData { object, kept: outcome.notes.kept }.encode(),
             requires_replace: replacing.iter().map(wire::attribute_path).collect(),

@@ -21,7 +21,6 @@ impl Service {
             None => prior,
         };
         pb::read_resource::Response {
-            new_identity: self.identity(&name, new_state.as_ref()),
             new_state,
             private: wire::PrivateData { kept: outcome.notes.kept, ..Default::default() }.encode(),
             diagnostics: outcome.diagnostics,

@@ -13,7 +13,6 @@ use crate::{
     contract::{Block, Function, Resource},
     problem::{Problem, Problems, texts},
     schema::Schema,
-    wire::Identity,
 };
 
 /// A provider: its address, its configuration, its resources, data sources, functions and actions.
@@ -40,8 +39,6 @@ pub(crate) struct Process {
 
 pub(super) struct ResourceEntry {
     pub(super) item: Box<dyn ErasedResource>,
-    /// Finds the identity of an object, if the type has one.
-    pub(super) identity: Option<Identity>,
     schema: OnceLock<Schema>,
 }
 
@@ -130,8 +127,7 @@ impl Registry {
     #[must_use]
     pub fn resource(mut self, type_name: &'static str, resource: impl Resource) -> Self {
         let item: Box<dyn ErasedResource> = Box::new(resource);
-        let identity = item.identity().map(Identity::new);
-        let entry = ResourceEntry { item, identity, schema: OnceLock::new() };
+        let entry = ResourceEntry { item, schema: OnceLock::new() };
         self.resources.add(type_name, Arc::new(entry), &mut self.twice);
         self
     }
@@ -159,17 +155,7 @@ impl Registry {
 
     /// Mistakes in the types, returned with their schemas.
     pub(super) fn bugs(&self) -> Problems {
-        let mut bugs = self.twice.clone();
-        for (type_name, entry) in &self.resources.entries {
-            if let Some(identity) = &entry.identity
-                && identity.schema(entry.schema()).is_none()
-            {
-                bugs.add(Problem::bug(format!(
-                    "The identity of `{type_name}` is not one of the strings in its schema"
-                )));
-            }
-        }
-        bugs
+        self.twice.clone()
     }
 
     /// The full address: host, namespace and name.
@@ -191,14 +177,9 @@ mod tests {
     };
 
     #[test]
-    fn mistakes_in_types_are_returned_with_their_schemas() {
-        let errors = |thing| {
-            let response = Service::new(registry().resource("sample_thing", thing)).provider_schema();
-            response.diagnostics.into_iter().map(|it| it.detail).collect::<Vec<_>>()
-        };
-        let [twice] = &errors(Thing { identity: Some("name") })[..] else { panic!("one error") };
-        assert!(twice.contains("registered twice"), "{twice}");
-        let [_, identity] = &errors(Thing { identity: Some("missing") })[..] else { panic!("two errors") };
-        assert!(identity.contains("identity of `sample_thing`"), "{identity}");
+    fn type_that_is_registered_twice_is_returned_with_the_schemas() {
+        let response = Service::new(registry().resource("sample_thing", Thing)).provider_schema();
+        let [twice] = &response.diagnostics[..] else { panic!("one error") };
+        assert!(twice.detail.contains("registered twice"), "{twice:?}");
     }
 }

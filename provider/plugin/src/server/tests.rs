@@ -1,4 +1,4 @@
-//! A provider for tests: `sample_thing`, which its name identifies, and `sample_plain`, which nothing identifies.
+//! A provider for tests, with the resource `sample_thing`.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,7 @@ use crate::{
 
 /// The provider.
 pub(super) fn registry() -> Registry {
-    Registry::new("registry.terraform.io/a/sample", Sample)
-        .resource("sample_thing", Thing { identity: Some("name") })
-        .resource("sample_plain", Thing { identity: None })
+    Registry::new("registry.terraform.io/a/sample", Sample).resource("sample_thing", Thing)
 }
 
 struct Sample;
@@ -36,9 +34,7 @@ impl Block for Sample {
     }
 }
 
-pub(super) struct Thing {
-    pub(super) identity: Option<&'static str>,
-}
+pub(super) struct Thing;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct State {
@@ -72,13 +68,5 @@ impl Resource for Thing {
 
     async fn update(&self, _: State, planned: State) -> Result<State, Problems> {
         Ok(planned)
-    }
-
-    async fn import(&self, id: String) -> Result<State, Problems> {
-        Ok(State { name: Value::Value(id) })
-    }
-
-    fn identity(&self) -> Option<&'static str> {
-        self.identity
     }
 }

@@ -2,13 +2,11 @@
 
 mod control_characters;
 mod encoded;
-mod identity;
 mod private;
 mod rewrite;
 mod to_proto;
 
 pub(crate) use encoded::{Encoded, NIL, encode, has_unknown, is_null, message, null_message};
-pub(crate) use identity::Identity;
 pub(crate) use private::PrivateData;
 pub(crate) use rewrite::{prune_json, settle};
 pub(crate) use to_proto::{

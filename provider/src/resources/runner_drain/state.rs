@@ -39,24 +39,7 @@ object! {
     }
 }
 
-/// The id of a drain that was imported and not applied yet begins with this.
-const IMPORTED: &str = "imported#";
-
 impl DrainState {
-    /// The state of an import: only the instance is known.
-    pub(super) fn imported(instance: String, suffix: &str) -> Self {
-        Self {
-            id: Value::Value(format!("{IMPORTED}{suffix}")),
-            instance_id: Value::Value(instance),
-            ..Self::default()
-        }
-    }
-
-    /// Whether the apply that completes an import has not run yet.
-    pub(super) fn is_imported(&self) -> bool {
-        self.id().starts_with(IMPORTED)
-    }
-
     /// The instance. An empty id counts as none: a drain resource that was stored with it is updated in place.
     pub(super) fn instance(&self) -> Option<&str> {
         self.instance_id.as_ref_option().map(String::as_str).filter(|instance| !instance.is_empty())

@@ -139,10 +139,6 @@ impl<S: InstanceState> Resource for InstanceResource<S> {
             Err(error) => Err(failed("Instance was not destroyed", format!("{error:#}"))),
         }
     }
-
-    async fn import(&self, _: String) -> Result<S, Problems> {
-        Err(failed("Import is not supported", "No test imports an instance."))
-    }
 }
 
 /// A value that is known: from a state, or from a plan during apply.
