@@ -22,8 +22,7 @@ pub mod actions {
 
 pub mod client {
     pub use crate::client::{
-        ClientError, DrainRequest, RunnerStatus, ShutdownCallback, Snapshot, StatusReport, Wrapper,
-        WrapperClient,
+        ClientError, DrainRequest, RunnerStatus, Snapshot, StatusReport, Wrapper, WrapperClient,
     };
 }
 

@@ -91,7 +91,7 @@ async fn stored_private_data_of_plan_starts_drains() {
     };
     let end_drain = async |service: &Service| {
         let drain = object(
-            "mode on_timeout on_unreachable on_lost_jobs shutdown_callback reason retry timeouts",
+            "mode on_timeout on_unreachable on_lost_jobs reason retry timeouts",
             json!({ "id": "a#1", "instance_id": "i-a", "runner_manager": manager("a") }),
         );
         let request = pb::plan_resource_change::Request {
@@ -118,8 +118,7 @@ async fn stored_private_data_of_plan_starts_drains() {
 /// The instance of a drain that was stored without one may be the one that this plan replaces.
 #[tokio::test]
 async fn unknown_instance_of_stored_drain_is_refused() {
-    const NULLS: &str =
-        "instance_id mode on_timeout on_unreachable on_lost_jobs shutdown_callback reason retry timeouts";
+    const NULLS: &str = "instance_id mode on_timeout on_unreachable on_lost_jobs reason retry timeouts";
     let service = configured().await;
     let stored = object(NULLS, json!({ "id": "a#1", "runner_manager": manager("a") }));
     let plan = async |instance: Dynamic| {

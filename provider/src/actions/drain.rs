@@ -69,14 +69,11 @@ impl Drain {
         }
         let (line, warnings) = match outcome? {
             Drained::Ended(ended) => {
-                let warnings = drain::end::warnings(name, &ended, policy, Subject::Action).into_iter();
-                (end(&ended), warnings.map(|(_, warning)| warning).collect())
+                (end(&ended), drain::end::warnings(name, &ended, policy, Subject::Action))
             }
-            Drained::InProgress(started) => {
-                let no_callback = started.no_callback.iter();
-                let warnings = no_callback.map(|why| drain::no_callback(name, why, Subject::Action));
+            Drained::InProgress(_) => {
                 let line = "the shutdown is in progress, and this action does not wait for its end";
-                (line.to_owned(), warnings.collect())
+                (line.to_owned(), Vec::new())
             }
             Drained::AssumedTerminated { attempts, waited, error, .. } => {
                 let reason = Reason::Unreached { attempts, error };

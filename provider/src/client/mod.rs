@@ -22,7 +22,7 @@ pub use error::ClientError;
 #[cfg(test)]
 pub(crate) use error::example_route;
 pub(crate) use level::Level;
-pub use request::{DrainRequest, ShutdownCallback};
+pub use request::DrainRequest;
 pub(crate) use request::{MAX_DRAIN_ID, MAX_REASON, Start};
 pub(crate) use snapshot::{Detail, Registration, RunnerEvidence};
 pub use snapshot::{RunnerStatus, Snapshot, StatusReport};

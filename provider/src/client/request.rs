@@ -1,7 +1,5 @@
 //! The requests to a wrapper, as types of the provider.
 
-use std::{collections::HashMap, fmt};
-
 use grit_proto::wrapper_v1 as v1;
 
 /// The limits of grit-wrapper for a request, in characters.
@@ -15,8 +13,6 @@ pub struct DrainRequest {
     pub id: String,
     pub reason: String,
     pub forceful: bool,
-    /// Upstream's wrapper accepts it only for a graceful shutdown.
-    pub callback: Option<ShutdownCallback>,
     /// `CI_JOB_URL` of the CI job that runs the provider: the wrapper refuses to drain a runner from its own job, which would wait for
     /// itself.
     pub job_url: String,
@@ -30,33 +26,15 @@ pub enum Start {
     NotSupported,
 }
 
-/// The HTTP request that the wrapper sends after the exit of the runner. Headers may contain credentials.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ShutdownCallback {
-    pub url: String,
-    pub method: String,
-    pub headers: HashMap<String, String>,
-}
-
-impl fmt::Debug for ShutdownCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShutdownCallback").field("method", &self.method).finish_non_exhaustive()
-    }
-}
-
 impl From<&DrainRequest> for v1::DrainRequest {
     fn from(request: &DrainRequest) -> Self {
         let mode = if request.forceful { v1::Mode::Forceful } else { v1::Mode::Graceful };
-        let callback = request
-            .callback
-            .clone()
-            .map(|ShutdownCallback { url, method, headers }| v1::Callback { url, method, headers });
         Self {
             id: request.id.clone(),
             mode: mode.into(),
             reason: request.reason.clone(),
             deadline: None,
-            callback,
+            callback: None,
             job_url: request.job_url.clone(),
         }
     }

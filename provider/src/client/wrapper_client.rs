@@ -18,7 +18,7 @@ use super::{
     channel::Channel,
     error::ClientError,
     limits::MAX_MESSAGE,
-    request::{DrainRequest, ShutdownCallback, Start},
+    request::{DrainRequest, Start},
     snapshot::{Snapshot, StatusReport},
     wrapper::Wrapper,
 };
@@ -205,7 +205,7 @@ impl Wrapper for WrapperClient {
         let report = if request.forceful {
             self.init_forceful_shutdown().await?
         } else {
-            self.init_graceful_shutdown(request.callback.clone()).await?
+            self.init_graceful_shutdown().await?
         };
         Ok(Snapshot { report, detail: None })
     }
@@ -258,14 +258,8 @@ impl WrapperClient {
 
     /// Requests a graceful shutdown: the runner accepts no further jobs, and exits after its last one. Returns when the wrapper has
     /// accepted the request. Repeating it is harmless.
-    pub async fn init_graceful_shutdown(
-        &self,
-        callback: Option<ShutdownCallback>,
-    ) -> Result<StatusReport, ClientError> {
-        let shutdown_callback = callback.map(|ShutdownCallback { url, method, headers }| {
-            upstream::ShutdownCallback { url, method, headers }
-        });
-        let request = upstream::InitGracefulShutdownRequest { shutdown_callback };
+    pub async fn init_graceful_shutdown(&self) -> Result<StatusReport, ClientError> {
+        let request = upstream::InitGracefulShutdownRequest { shutdown_callback: None };
         let call = |channel| async move { upstream_client(channel).init_graceful_shutdown(request).await };
         let upstream::InitGracefulShutdownResponse { status, failure_reason } =
             self.call("InitGracefulShutdown", call).await?;

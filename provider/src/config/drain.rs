@@ -9,7 +9,6 @@ use grit_plugin::{
 use tokio::time::Instant;
 
 use super::{
-    callback::CallbackArgs,
     enum_attribute::{EnumAttribute, check_member, member},
     object::{check_object, object},
     provider_block::Configuration,
@@ -60,10 +59,6 @@ object! {
              the role Developer in the projects of the jobs.",
             OnLostJobs::choices()
         ), check_member::<OnLostJobs>;
-        pub(crate) shutdown_callback: Value<CallbackArgs> = object(CallbackArgs::attributes()) =>
-            "HTTP request that the wrapper sends after the runner process has exited. The wrapper sends the request even if another \
-             client started the shutdown, or if the runner had already exited. Upstream's wrapper accepts a callback only with the first \
-             shutdown request; otherwise, a warning reports that the callback will not be sent.", check_object;
         pub(crate) reason: Value<String> = text => format!(
             "Reason for the drain, at most {MAX_REASON} characters. Terraform's log and the status of the wrapper show the reason."
         ), check_reason;
@@ -122,7 +117,6 @@ impl DrainOptions {
             // A reason that became known only in the apply was not refused.
             reason: self.reason.as_ref_option().map_or("", String::as_str).chars().take(MAX_REASON).collect(),
             forceful: false,
-            callback: self.shutdown_callback.as_ref_option().and_then(CallbackArgs::callback),
             job_url,
         }
     }

@@ -1,7 +1,6 @@
 //! All objects of the configuration language: schema, checks, and conversion to typed values.
 
 mod agent;
-pub(crate) mod callback;
 pub(crate) mod computed;
 pub(crate) mod contract;
 pub(crate) mod drain;

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     client::{ClientError, Snapshot},
     duration::human,
-    fleet::drain::{FORCE_LIMIT, Mode, NoCallback, OnTimeout, OnUnreachable},
+    fleet::drain::{FORCE_LIMIT, Mode, OnTimeout, OnUnreachable},
     run::assumed::{self, Repeated},
 };
 
@@ -113,26 +113,6 @@ fn exit_unseen(manager: &str, subject: Subject) -> Problem {
             subject.consequence()
         ),
         "Check the jobs in GitLab.",
-    )
-}
-
-/// Warns that the callback of this drain will not be sent.
-pub(crate) fn no_callback(manager: &str, why: &NoCallback, subject: Subject) -> Problem {
-    let (code, why) = match why {
-        NoCallback::Upstream => (
-            Code::WrapperError,
-            format!(
-                "a shutdown was already in progress before this {}, and upstream's wrapper accepts a callback only with the first request",
-                subject.operation()
-            ),
-        ),
-        NoCallback::Refused(error) => (Code::Refused, cause(error)),
-    };
-    Problem::new(
-        code,
-        format!("Shutdown callback of {manager} will not be sent"),
-        format!("The `shutdown_callback` for runner manager {manager:?} will not be sent. Reason: {why}."),
-        "Send the request of the callback manually.",
     )
 }
 

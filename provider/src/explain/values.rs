@@ -262,34 +262,6 @@ pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Dur
     )
 }
 
-/// The text does not contain the URL, which may contain a token.
-pub(crate) fn url(path: AttributePath) -> Problem {
-    invalid(
-        "Invalid URL",
-        format!(
-            "`{path}` must be a URL such as `http://host/path` or `https://host/path`, without white space."
-        ),
-    )
-    .at(path)
-}
-
-pub(crate) fn http_method(path: AttributePath, text: &str) -> Problem {
-    invalid("Invalid HTTP method", format!("`{path}` is {text:?}; it must be an HTTP method.")).at(path)
-}
-
-pub(crate) fn http_header_name(path: AttributePath, name: &str) -> Problem {
-    invalid("Invalid HTTP header", format!("`{path}`: {name:?} is not a valid HTTP header name.")).at(path)
-}
-
-/// The text does not contain the value, which may be a token.
-pub(crate) fn http_header_value(path: AttributePath) -> Problem {
-    invalid(
-        "Invalid HTTP header",
-        format!("`{path}` contains characters that are not allowed in an HTTP header."),
-    )
-    .at(path)
-}
-
 /// `min_jobs` is set, but the level does not wait for jobs.
 pub(crate) fn min_jobs_without_working(level: &str) -> Problem {
     invalid(

@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub use super::{failure::Requested, receipt::OnLostJobs};
-pub use outcome::{Drained, Ended, InProgress, NoCallback, NotDrained, StartedBy};
+pub use outcome::{Drained, Ended, InProgress, NotDrained, StartedBy};
 pub use policy::{DrainPolicy, Mode, OnTimeout, OnUnreachable, Until};
 
 /// The time limit of a forceful shutdown after a timeout, in addition to `timeouts.delete`. By default, GitLab Runner's `shutdown_timeout` is
@@ -66,7 +66,6 @@ pub async fn run<W: Wrapper>(
         has_kill_time: false,
         requested: Requested::No,
         started_by: StartedBy::Before,
-        no_callback: None,
         recording_refused: false,
         process: DrainingProcess::default(),
     };
@@ -91,7 +90,6 @@ struct Drain<'a, W> {
     /// `Accepted` also for the shutdown of another client, before this drain has joined it.
     requested: Requested,
     started_by: StartedBy,
-    no_callback: Option<NoCallback>,
     /// The wrapper refused to record the drain of a runner that had exited.
     recording_refused: bool,
     process: DrainingProcess,
@@ -145,8 +143,7 @@ impl<W: Wrapper> Operation for Drain<'_, W> {
         match snapshot.report.status {
             RunnerStatus::Stopped => {}
             RunnerStatus::InShutdown if self.policy.until.is_reached_in(&snapshot) => {
-                let (started_by, no_callback) = (self.started_by, self.no_callback.take());
-                let in_progress = InProgress { started_by, snapshot, no_callback };
+                let in_progress = InProgress { started_by: self.started_by, snapshot };
                 return Ok(Some(Ok(Drained::InProgress(Box::new(in_progress)))));
             }
             RunnerStatus::InShutdown | RunnerStatus::Running | RunnerStatus::Unknown(_) => return Ok(None),
@@ -158,7 +155,6 @@ impl<W: Wrapper> Operation for Drain<'_, W> {
             aborted: std::mem::take(&mut self.aborted),
             exit_unseen: self.process.exit_unseen,
             snapshot,
-            no_callback: self.no_callback.take(),
         };
         Ok(Some(Ok(Drained::Ended(Box::new(ended)))))
     }
@@ -275,38 +271,28 @@ impl<W: Wrapper> Drain<'_, W> {
         }
     }
 
-    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then adds the callback, unless it has it, and refuses a
-    /// CI job that would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is
+    /// Whether to send a request to a runner that is already shutting down. grit-wrapper then refuses a CI job
+    /// that would wait for its own runner, also a job that repeats an interrupted drain. A forceful request ends the drain earlier; it is
     /// the only request for upstream's wrapper, which sends a signal for each request.
     fn must_join(&mut self, snapshot: &Snapshot) -> bool {
         if self.asked.is_some() {
             return false;
         }
         let Some(detail) = snapshot.detail.as_deref() else {
-            if self.started_by == StartedBy::Joined && self.policy.request.callback.is_some() {
-                self.no_callback = Some(NoCallback::Upstream);
-            }
             return self.want == Mode::Forceful;
         };
         let request = &self.policy.request;
         let is_ours = detail.drain.as_ref().is_some_and(|drain| drain.id == request.id);
-        self.want == Mode::Forceful || !request.job_url.is_empty() || request.callback.is_some() || !is_ours
+        self.want == Mode::Forceful || !request.job_url.is_empty() || !is_ours
     }
 
     /// Records this drain at a grit-wrapper whose runner has exited without a drain of a client. Otherwise the next wrapper on the host, for
-    /// example after an upgrade, would start another runner. The wrapper then also sends the callback, immediately, unless it has sent it.
+    /// example after an upgrade, would start another runner.
     ///
     /// A refused request is not an error: the runner has exited.
     async fn record(&mut self, snapshot: Snapshot, state: &WaitState<'_>) -> Result<Snapshot, ClientError> {
-        let has_callback = self.policy.request.callback.is_some();
-        let Some(detail) = snapshot.detail.as_deref() else {
-            if has_callback && self.requested == Requested::No {
-                self.no_callback = Some(NoCallback::Upstream);
-            }
-            return Ok(snapshot);
-        };
-        let is_recorded = detail.is_drained_by_client() && !has_callback;
-        if is_recorded || self.asked.is_some() || self.recording_refused {
+        let Some(detail) = snapshot.detail.as_deref() else { return Ok(snapshot) };
+        if detail.is_drained_by_client() || self.asked.is_some() || self.recording_refused {
             return Ok(snapshot);
         }
         let manager = state.manager;
@@ -328,7 +314,6 @@ impl<W: Wrapper> Drain<'_, W> {
                     "runner was already stopped; its wrapper did not record the drain: {error}"
                 );
                 self.recording_refused = true;
-                self.no_callback = has_callback.then_some(NoCallback::Refused(error));
                 Ok(snapshot)
             }
         }

@@ -157,7 +157,7 @@ mod tests {
         fleet::{
             drain::{
                 NotDrained,
-                tests::{callback::drained_by, policy},
+                tests::{joined::drained_by, policy},
             },
             failure::Reason,
             test_wrapper::{ScriptInput, Scripted, ScriptedFault},

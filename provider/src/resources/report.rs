@@ -54,7 +54,7 @@ pub(super) fn report_end(
             );
         }
     }
-    for (attribute, warning) in drain::end::warnings(name, ended, policy, subject) {
-        call().warn(warning.at(attribute.map_or_else(|| path.clone(), AttributePath::new)));
+    for warning in drain::end::warnings(name, ended, policy, subject) {
+        call().warn(warning.at(path.clone()));
     }
 }

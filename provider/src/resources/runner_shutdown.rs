@@ -88,7 +88,7 @@ impl Resource for RunnerShutdown {
 
     async fn update(&self, prior: ShutdownState, planned: ShutdownState) -> Result<ShutdownState, Problems> {
         let start = Instant::now();
-        // A new id: the wrapper adds a changed callback to the drain in progress only for a new request.
+        // A new id: this is another drain.
         let id = format!("{}.{}", planned.id(), unique_suffix());
         self.shut_down(Some(&prior), planned, &Operation { id, subject: Subject::ShutdownUpdate, start })
             .await

@@ -15,7 +15,7 @@ use grit_plugin::{
     },
 };
 
-use super::{failed, local_file::LocalFile};
+use super::local_file::LocalFile;
 
 /// A resource type that has a schema, and stores what is planned; or a data source that returns its arguments.
 struct Described(fn() -> BlockSchema);

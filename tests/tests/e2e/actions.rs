@@ -2,11 +2,6 @@
 
 mod upstream;
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
-};
-
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::Host},
     poll,
@@ -46,7 +41,7 @@ fn write(workspace: &Workspace, lab: &Lab, instances: &[&Instance], more: &Json)
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
         "action": {
-            "grit_drain": action(&["mode", "on_timeout", "reason", "wait", "shutdown_callback"]),
+            "grit_drain": action(&["mode", "on_timeout", "reason", "wait"]),
             "grit_start": action(&["level"]),
             "grit_cancel_drain": action(&["drain_id"]),
         },
@@ -190,15 +185,11 @@ fn drain_action_times_out_then_stops_forcefully() {
 }
 
 #[test]
-fn drain_action_without_wait_returns_and_the_callback_is_sent() {
+fn drain_action_without_wait_returns_before_the_exit() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/drained", listener.local_addr().unwrap());
-    lab.cloud().allow_callback(&url);
     let (blue, host) = manager(&lab, "blue");
-    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
-    let workspace = workspace(&lab, &[&blue], &json!({ "wait": false, "shutdown_callback": callback }));
+    let workspace = workspace(&lab, &[&blue], &json!({ "wait": false }));
     let jobs = lab.queue().submit_held(1);
     poll::until("the job runs", PATIENCE, || match lab.queue().tally().running {
         1 => Ok(()),
@@ -211,11 +202,7 @@ fn drain_action_without_wait_returns_and_the_callback_is_sent() {
     );
     assert_eq!(lab.queue().tally().running, 1);
     lab.queue().release(&jobs);
-    let (stream, _) = listener.accept().unwrap();
-    let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
-    assert_eq!(lines.next().as_deref(), Some("PUT /drained HTTP/1.1"));
-    assert!(lines.any(|line| line.eq_ignore_ascii_case("x-token: t-1")));
-    (&stream).write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+    poll::until("the runner has exited", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
     write(&workspace, &lab, &[&blue], &json!({}));
     let waited = invoke(&workspace, "grit_drain").succeeded();
     assert_eq!(progress(&waited).last().map(String::as_str), Some("blue: the runner had already exited"));

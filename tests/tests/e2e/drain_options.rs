@@ -1,13 +1,7 @@
-//! Options of a drain: the callback, and the forceful mode.
-
-use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpListener,
-};
+//! Options of a drain: the forceful mode.
 
 use grit_tests::{
     lab::{Lab, cloud::Instance},
-    poll,
     rollout::PATIENCE,
     terraform::{Workspace, built},
 };
@@ -27,27 +21,6 @@ fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
     workspace.write("main.tf.json", &main).unwrap();
     workspace.apply().unwrap().succeeded();
     workspace
-}
-
-/// Accepts one request, and returns its header lines in lower case.
-fn receive_one(listener: TcpListener) -> std::thread::JoinHandle<Vec<String>> {
-    std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        let mut reader = BufReader::new(stream);
-        let mut head = Vec::new();
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line).unwrap();
-            if line.trim().is_empty() {
-                break;
-            }
-            head.push(line.trim().to_lowercase());
-        }
-        let mut stream = reader.into_inner();
-        stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
-        let _ = stream.read(&mut [0; 16]);
-        head
-    })
 }
 
 /// An operator's `grit-wrapper drain` on the host of `m1`.
@@ -85,63 +58,6 @@ fn drain_made_forceful_by_operator_succeeds_with_warning() {
         "{warnings:?}"
     );
     assert_eq!(lab.queue().tally().lost, 1);
-}
-
-#[test]
-fn callback_is_added_to_drain_begun_by_operator() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/joined", listener.local_addr().unwrap());
-    let lab = Lab::start().unwrap();
-    lab.cloud().allow_callback(&url);
-    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
-    let jobs = lab.queue().submit_held(1);
-    lab.events().wait_for("the job runs", PATIENCE, |event| {
-        matches!(event.what, grit_tests::lab::event::What::JobStarted { .. })
-    });
-    drain_by_hand(&lab, &[]);
-
-    let receiver = receive_one(listener);
-    std::thread::scope(|scope| {
-        let destroy = scope.spawn(|| workspace.destroy().unwrap());
-        lab.queue().release(&jobs);
-        destroy.join().unwrap().succeeded();
-    });
-    assert_eq!(receiver.join().unwrap()[0], "post /joined http/1.1");
-}
-
-#[test]
-fn callback_is_sent_for_already_stopped_runner() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/late", listener.local_addr().unwrap());
-    let lab = Lab::start().unwrap();
-    lab.cloud().allow_callback(&url);
-    let (instance, host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": { "url": url } }));
-    poll::until("the runner runs", PATIENCE, || host.runner_pid().ok_or("not yet"));
-    drain_by_hand(&lab, &[]);
-    poll::until("the runner has ended", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
-
-    let receiver = receive_one(listener);
-    workspace.destroy().unwrap().succeeded();
-    assert_eq!(receiver.join().unwrap()[0], "post /late http/1.1");
-}
-
-#[test]
-fn wrapper_sends_callback_after_runner_exit() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/drained?manager=m1", listener.local_addr().unwrap());
-    let lab = Lab::start().unwrap();
-    lab.cloud().allow_callback(&url);
-    let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
-    let callback = json!({ "url": url, "method": "PUT", "headers": { "X-Token": "t-1" } });
-    let workspace = drain(&lab, &instance, &json!({ "shutdown_callback": callback }));
-
-    let receiver = receive_one(listener);
-    workspace.destroy().unwrap().succeeded();
-    let head = receiver.join().unwrap();
-    assert_eq!(head[0], "put /drained?manager=m1 http/1.1");
-    assert!(head.contains(&"x-token: t-1".to_owned()), "{head:?}");
 }
 
 #[test]

@@ -253,13 +253,11 @@ resource "grit_runner_drain" "m1" {
   instance_id    = ""
   runner_manager = { instance_name = "m1", address = "", wrapper_address = "tcp://localhost" }
   mode           = "gentle"
-  shutdown_callback = { url = "ftp://example.com" }
 }
 "#,
     );
     let wanted = [
         r#"Element is null: runner_managers["m2"]"#,
-        "Invalid URL: shutdown_callback.url",
         "Invalid address: runner_manager.address",
         "Invalid address: runner_manager.wrapper_address",
         r#"Invalid address: runner_managers["m1"].address"#,

@@ -6,11 +6,8 @@ mod saved_plan;
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, Mutex},
 };
 
 use grit_tests::{
@@ -49,14 +46,13 @@ struct Secrets {
     /// The attributes of the `ssh` object that are not secrets.
     ssh: Json,
     passphrase: String,
-    /// A header of the callback, which the state holds because it is an attribute of a resource.
+    /// A trigger of the health check, which the state contains because it is an attribute of a resource.
     token: String,
     /// The passphrase, and one line of each key.
     secrets: Vec<String>,
     /// The environment and arguments of a connection command.
     seen: PathBuf,
     outputs: Vec<(String, String)>,
-    called_back: Arc<Mutex<String>>,
     watch: Watch,
     _servers: (Option<Sshd>, Option<Agent>),
 }
@@ -114,15 +110,10 @@ impl Secrets {
             }
         };
 
-        let called_back = Arc::default();
-        let callback = answer(&called_back);
-        rollout.lab.cloud().allow_callback(&callback);
         let mut main = fs::read_to_string(rollout.workspace.root().join("main.tf")).unwrap();
         main = main.replace(
-            "  mode           = var.drain.mode",
-            &format!(
-                "  shutdown_callback = {{ url = \"{callback}\", headers = {{ X-Token = var.token }} }}\n  mode = var.drain.mode"
-            ),
+            "  stable_for       = var.health.stable_for",
+            "  triggers = { token = var.token }\n  stable_for = var.health.stable_for",
         );
         let in_block = match (source, method) {
             (Source::Environment, _) => "{}",
@@ -144,7 +135,7 @@ impl Secrets {
         rollout.workspace.set_env("GRIT_GITLAB_URL", url);
         let providers = providers.replace("ssh = var.ssh", &in_block);
         rollout.workspace.write("providers.tf", &providers).unwrap();
-        main += "variable \"token\" {}\n";
+        main += "variable \"token\" {\n  sensitive = true\n}\n";
         let kind = if source == Source::Ephemeral { "ephemeral = true" } else { "" };
         for (name, value) in [
             ("private_key", &key.private),
@@ -181,7 +172,6 @@ impl Secrets {
             secrets,
             seen,
             outputs: Vec::new(),
-            called_back,
             watch,
             _servers: servers,
         }
@@ -257,8 +247,6 @@ impl Secrets {
             self.outputs.iter().any(|(_, it)| it.contains("SSH session established"))
                 || self.method == Method::SshCommand
         );
-        let called_back = self.called_back.lock().unwrap().clone();
-        assert!(called_back.contains(&self.token), "no callback arrived: {called_back:?}");
 
         let starts_a_command = matches!(self.method, Method::ProxyCommand | Method::SshCommand);
         if starts_a_command {
@@ -292,23 +280,6 @@ fn encrypted(folder: &Path, plain: &Path, passphrase: &str) -> ClientKey {
     let public = Command::new("ssh-keygen").args(["-y", "-P", passphrase, "-f"]).arg(&path).output().unwrap();
     fs::write(folder.join("encrypted.pub"), public.stdout).unwrap();
     ClientKey::read(&path).unwrap()
-}
-
-/// Listens for callbacks, and stores their requests. The thread ends with the process.
-fn answer(called: &Arc<Mutex<String>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/drained", listener.local_addr().unwrap());
-    let called = Arc::clone(called);
-    std::thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            let mut head = [0; 4096];
-            let count = stream.read(&mut head).unwrap_or_default();
-            called.lock().unwrap().push_str(&String::from_utf8_lossy(&head[..count]));
-            // The caller may have disconnected.
-            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
-        }
-    });
-    url
 }
 
 fn assert_free(place: &str, text: &str, secrets: &[String]) {

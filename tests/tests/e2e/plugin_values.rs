@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use grit_tests::terraform::{Workspace, core, need};
+use grit_tests::terraform::{Workspace, core};
 use serde_json::{Value as Json, json};
 
 use crate::lab_probe::{lab, probe, with_header};

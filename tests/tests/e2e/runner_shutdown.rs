@@ -4,11 +4,7 @@
 mod refusals;
 mod resumption;
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
-    process::Command,
-};
+use std::process::Command;
 
 use grit_tests::{
     lab::{Lab, cloud::Instance, event::What, host::Host},
@@ -272,40 +268,4 @@ fn manager_with_address_unknown_at_plan_is_shut_down() {
     assert_eq!(applied.planned(), ["create grit_runner_shutdown.old", "create terraform_data.address"]);
     assert_eq!(old.state()["managers"]["m1"]["state"], "stopped");
     old.assert_no_changes();
-}
-
-#[test]
-fn each_wrapper_sends_the_callback() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/retired", listener.local_addr().unwrap());
-    let lab = Lab::start().unwrap();
-    lab.cloud().allow_callback(&url);
-    let old = Retirement::start_in(lab, &["m1", "m2"]);
-    old.configure(
-        &["m1", "m2"],
-        &json!({ "shutdown_callback": { "url": url, "headers": { "X-Token": "t-1" } } }),
-    );
-    let receiver = std::thread::spawn(move || {
-        let receive = |_| {
-            let (stream, _) = listener.accept().unwrap();
-            let mut reader = BufReader::new(&stream);
-            let mut head = Vec::new();
-            loop {
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                if line.trim().is_empty() {
-                    break;
-                }
-                head.push(line.trim().to_lowercase());
-            }
-            (&stream).write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
-            head
-        };
-        (0..2).map(receive).collect::<Vec<_>>()
-    });
-    old.apply().succeeded();
-    for head in receiver.join().unwrap() {
-        assert_eq!(head[0], "post /retired http/1.1");
-        assert!(head.contains(&"x-token: t-1".to_owned()), "{head:?}");
-    }
 }

@@ -6,7 +6,7 @@ use crate::{
     methods::{Topology, for_each_method},
 };
 use grit_provider::testing::{
-    client::{ClientError, RunnerStatus, ShutdownCallback},
+    client::{ClientError, DrainRequest, RunnerStatus, Wrapper as _},
     transport::Phase,
 };
 use grit_tests::provider_client::Connector;
@@ -32,16 +32,10 @@ async fn calls_are_answered(topology: Topology) {
     let client = topology.connector().client(topology.target());
     let report = soon(client.check_status()).await.unwrap();
     assert_eq!(report.status, RunnerStatus::Running);
-    let callback = ShutdownCallback {
-        url: "http://localhost/done".to_owned(),
-        method: "POST".to_owned(),
-        headers: [("x".to_owned(), "y".to_owned())].into(),
-    };
-    soon(client.init_graceful_shutdown(Some(callback))).await.unwrap();
+    soon(client.init_graceful_shutdown()).await.unwrap();
     soon(client.init_forceful_shutdown()).await.unwrap();
     let script = topology.fixture.wrapper.script.lock().unwrap();
-    assert_eq!(script.graceful[0].shutdown_callback.as_ref().unwrap().url, "http://localhost/done");
-    assert_eq!(script.forceful, 1);
+    assert_eq!((script.graceful.len(), script.forceful), (1, 1));
 }
 
 async fn large_responses_are_received(topology: Topology) {
@@ -52,9 +46,8 @@ async fn large_responses_are_received(topology: Topology) {
     // Ciphers of a debug build are slow with megabytes, beside other tests.
     options.call_timeout = Some(Duration::from_secs(60));
     let client = Connector::new(options).client(topology.target());
-    let callback =
-        ShutdownCallback { url: big, method: "POST".to_owned(), headers: std::collections::HashMap::new() };
-    let report = soon(client.init_graceful_shutdown(Some(callback))).await.unwrap();
+    let request = DrainRequest { reason: big, ..DrainRequest::default() };
+    let report = soon(client.drain(&request)).await.unwrap().report;
     // The client shortens the text.
     assert!(report.status == RunnerStatus::Unknown(7) && report.failure_reason.len() > 1000, "{report:?}");
 }

@@ -5,7 +5,7 @@ use crate::{
     methods::{Method, Topology, for_each_method},
 };
 use grit_provider::testing::{
-    client::{ClientError, ShutdownCallback, WrapperClient},
+    client::{ClientError, DrainRequest, Wrapper as _, WrapperClient},
     transport::{Cause, Peer, Phase},
 };
 use grit_tests::link::Relay;
@@ -40,13 +40,9 @@ async fn blocked_write_fails_when_session_ends() {
         let client = Connector::new(options).client(topology.target());
         soon(client.check_status()).await.unwrap();
         topology.fixture.sshd.freeze();
-        let callback = ShutdownCallback {
-            url: "x".repeat(16 << 20),
-            method: "POST".to_owned(),
-            headers: std::collections::HashMap::new(),
-        };
+        let request = DrainRequest { reason: "x".repeat(16 << 20), ..DrainRequest::default() };
         let start = Instant::now();
-        let error = soon(client.init_graceful_shutdown(Some(callback))).await.unwrap_err();
+        let error = soon(client.drain(&request)).await.unwrap_err();
         let ClientError::Transport(error) = error else { panic!("{error:?}") };
         assert!(matches!(error.cause, Cause::NoResponse { from: Peer::Server, .. }), "{error:?}");
         assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());

@@ -2,26 +2,18 @@
 
 use grit_plugin::Problem;
 
-use super::{Subject, bad_end, exit_unseen, forced, no_callback};
+use super::{Subject, bad_end, exit_unseen, forced};
 use crate::fleet::drain::{DrainPolicy, Ended, Mode};
 
-/// Each warning, and the attribute that it is about, if it is not the runner manager.
-pub(crate) fn warnings(
-    manager: &str,
-    ended: &Ended,
-    policy: &DrainPolicy,
-    subject: Subject,
-) -> Vec<(Option<&'static str>, Problem)> {
+pub(crate) fn warnings(manager: &str, ended: &Ended, policy: &DrainPolicy, subject: Subject) -> Vec<Problem> {
     let by_choice = ended.forced || policy.mode == Mode::Forceful;
-    let of_callback = ended.no_callback.as_ref().map(|why| no_callback(manager, why, subject));
-    let of_manager = ended
+    ended
         .forced
         .then(|| forced(manager, policy.timeout, &ended.aborted, subject))
         .into_iter()
         .chain(ended.exit_unseen.then(|| exit_unseen(manager, subject)))
-        .chain(bad_end(manager, &ended.snapshot, by_choice, subject));
-    let of_callback = of_callback.map(|warning| (Some("shutdown_callback"), warning));
-    of_manager.map(|warning| (None, warning)).chain(of_callback).collect()
+        .chain(bad_end(manager, &ended.snapshot, by_choice, subject))
+        .collect()
 }
 
 #[cfg(test)]
@@ -35,7 +27,7 @@ mod tests {
         client::{DrainRequest, RunnerStatus, Snapshot},
         fleet::{
             Retry,
-            drain::{NoCallback, OnTimeout, OnUnreachable, StartedBy, Until},
+            drain::{OnTimeout, OnUnreachable, StartedBy, Until},
             receipt::OnLostJobs,
         },
     };
@@ -51,7 +43,6 @@ mod tests {
             aborted: vec![17],
             exit_unseen: true,
             snapshot,
-            no_callback: Some(NoCallback::Upstream),
         };
         let policy = DrainPolicy {
             mode: Mode::Graceful,
@@ -66,10 +57,10 @@ mod tests {
         };
         let titles = |subject| -> Vec<_> {
             let found = warnings("m1", &ended, &policy, subject);
-            found.into_iter().map(|(attribute, warning)| (attribute, warning.summary)).collect()
+            found.into_iter().map(|warning| warning.summary).collect()
         };
         let of_resource = titles(Subject::Drain);
-        assert_eq!(of_resource.len(), 4, "{of_resource:?}");
+        assert_eq!(of_resource.len(), 3, "{of_resource:?}");
         for subject in [Subject::ShutdownCreate, Subject::Action] {
             assert_eq!(titles(subject), of_resource);
         }

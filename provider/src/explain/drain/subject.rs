@@ -30,14 +30,6 @@ impl Subject {
         }
     }
 
-    pub(super) fn operation(self) -> &'static str {
-        match self {
-            Self::Drain => "destroy",
-            Self::ShutdownCreate | Self::ShutdownUpdate => "apply",
-            Self::Action => "action",
-        }
-    }
-
     /// What continues a drain, as a clause.
     pub(super) fn again(self) -> &'static str {
         match self {

@@ -116,7 +116,6 @@ fn failed_shutdown_errors_match_snapshot() {
         failure(&DrainWords { offer: Some(&offer), ..words(Subject::ShutdownCreate) }, &unreached),
         failure(&words(Subject::ShutdownCreate), &interrupted),
         forced("m1", hours(3), &[], Subject::ShutdownCreate),
-        no_callback("m1", &NoCallback::Upstream, Subject::ShutdownUpdate),
         bad_end("m1", &bad, false, Subject::ShutdownCreate).unwrap(),
     ]));
 }
@@ -161,8 +160,6 @@ fn drain_warnings_match_snapshot() {
         assumed_terminated("m1", 12, Duration::from_secs(75), &gone(), OnUnreachable::Confirmed),
         assumed_terminated("m1", 1, Duration::from_secs(5), &gone(), OnUnreachable::AssumeTerminated),
         forced("m1", hours(3), &(1..=52).collect::<Vec<_>>(), Subject::Drain),
-        no_callback("m1", &NoCallback::Upstream, Subject::Drain),
-        no_callback("m1", &NoCallback::Refused(mute()), Subject::Drain),
         bad_end("m1", &failed, false, Subject::Drain).unwrap(),
         exit_unseen("m1", Subject::Drain),
         superseded("m1", "i-1"),

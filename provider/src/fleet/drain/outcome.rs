@@ -33,8 +33,6 @@ pub struct Ended {
     /// The process that was draining has ended with its host, without a reported exit, and its successor was drained.
     pub exit_unseen: bool,
     pub snapshot: Snapshot,
-    /// Why the wrapper does not send the callback of this drain.
-    pub no_callback: Option<NoCallback>,
 }
 
 /// A shutdown in progress.
@@ -42,8 +40,6 @@ pub struct Ended {
 pub struct InProgress {
     pub started_by: StartedBy,
     pub snapshot: Snapshot,
-    /// Why the wrapper does not send the callback of this drain.
-    pub no_callback: Option<NoCallback>,
 }
 
 /// What started the shutdown.
@@ -55,15 +51,6 @@ pub enum StartedBy {
     Joined,
     /// This call.
     Here,
-}
-
-/// Why a callback is not sent.
-#[derive(Debug)]
-pub enum NoCallback {
-    /// Upstream's wrapper accepts a callback only with the first request.
-    Upstream,
-    /// The wrapper refused the callback.
-    Refused(ClientError),
 }
 
 /// Why the exit of the runner is not confirmed, although the wrapper responds. A requested shutdown continues on the host.

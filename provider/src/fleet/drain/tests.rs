@@ -219,9 +219,9 @@ async fn drain_timeout_counts_from_operation_start() {
 }
 
 mod absence;
-pub(in crate::fleet) mod callback;
 mod cancelled;
 mod force;
 mod half_open;
+pub(in crate::fleet) mod joined;
 mod no_wait;
 mod process;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 object! {
-    /// State and configuration. Has no `Debug`: the runner manager may contain a private key, and the callback's headers a token.
+    /// State and configuration. Has no `Debug`: the runner manager may contain a private key.
     pub struct DrainState {
         pub(super) id: Value<String> = computed_text =>
             "Unique identifier: `<instance_name>@<address>#<random>`.";

@@ -195,10 +195,6 @@ impl RunnerHealth {
         if run.assumed().contains([early.instance.as_str(), id.as_str()]) {
             return Err(Left::To("the instance is assumed terminated"));
         }
-        // Upstream's wrapper accepts a callback only with the first request.
-        if early.has_callback && !is_grit_wrapper(&client.until(deadline)).await {
-            return Err(Left::To("upstream's wrapper accepts its callback only in the first request"));
-        }
         let row = Row::of_manager(Event::Drained, id, Identities::of(early.manager.clone()));
         let row = Row { instance: Some(early.instance.clone()), ..row };
         if !run.record(row, call().walk).is_empty() {
@@ -211,10 +207,6 @@ impl RunnerHealth {
         let draining = Draining { run, manager, policy, identifier: "", gitlab: None };
         draining.run(client, &call().stop).await.0.map(|_| ()).map_err(Left::NotDrained)
     }
-}
-
-async fn is_grit_wrapper(client: &Client) -> bool {
-    client.read_status().await.is_ok_and(|snapshot| snapshot.detail.is_some())
 }
 
 /// What the last call of this object kept.

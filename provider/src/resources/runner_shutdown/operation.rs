@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use grit_plugin::{
-    Problems, call,
-    schema::{AttributePath, Value},
-};
+use grit_plugin::{Problems, call, schema::Value};
 use time::OffsetDateTime;
 
 use super::{
@@ -166,10 +163,6 @@ fn record(
                 Evidence::stopped(&ended, receipt.as_ref(), protected, now)
             }
             Ok((Drained::InProgress(drain), protected, _)) => {
-                if let Some(why) = &drain.no_callback {
-                    let warning = drain::no_callback(&key, why, subject);
-                    call().warn(warning.at(AttributePath::new("shutdown_callback")));
-                }
                 tracing::info!(manager = key, "shutdown in progress; not waiting for the exit");
                 Evidence::in_progress(&drain.snapshot, protected)
             }

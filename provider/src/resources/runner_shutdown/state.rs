@@ -27,7 +27,7 @@ pub(super) const DRAINING: &str = "draining";
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 object! {
-    /// State and configuration. It has no `Debug`: a manager may contain a private key, and the headers of the callback a token.
+    /// State and configuration. It has no `Debug`: a manager may contain a private key.
     pub struct ShutdownState {
         pub(super) id: Value<String> = computed_text => "Unique identifier of this resource and of its drains on the hosts.";
         pub(super) runner_managers: RunnerManagers = required_managers =>

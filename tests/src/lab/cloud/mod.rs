@@ -120,12 +120,6 @@ impl Cloud {
         *lock(&self.shared.shape) = Arc::new(shape);
     }
 
-    /// Lets the wrappers of new instances send callbacks to this URL, whose host is local.
-    pub fn allow_callback(&self, url: &str) {
-        let flag = format!("--allow-callback={url}");
-        self.shape(move |_, spec| *spec = std::mem::take(spec).wrapper(&[&flag]));
-    }
-
     /// Boots an instance.
     pub fn create(&self, name: &str, runner_version: &str) -> anyhow::Result<(Instance, Host)> {
         self.shared.create(name, runner_version)

@@ -251,19 +251,9 @@ pub(in crate::simulation) async fn invoke(
     let origin = Arc::new(Origin::new(None));
     let process = Process::start(world, "", &origin).await;
     let (action_type, attributes): (_, &[&str]) = match kind {
-        ActionKind::Drain => (
-            "grit_drain",
-            &[
-                "wait",
-                "timeouts",
-                "mode",
-                "on_timeout",
-                "on_lost_jobs",
-                "shutdown_callback",
-                "reason",
-                "retry",
-            ],
-        ),
+        ActionKind::Drain => {
+            ("grit_drain", &["wait", "timeouts", "mode", "on_timeout", "on_lost_jobs", "reason", "retry"])
+        }
         ActionKind::CancelDrain => ("grit_cancel_drain", &["drain_id", "retry", "timeouts"]),
         ActionKind::Start => ("grit_start", &["level", "retry", "timeouts"]),
     };

@@ -154,7 +154,6 @@ impl Values {
             // What drains has common options.
             _ => json!({
                 "mode": "graceful", "on_timeout": "fail", "on_lost_jobs": "warn", "reason": "one", "retry": retry,
-                "shutdown_callback": { "url": "http://localhost:1/x", "method": "POST", "headers": { "X-A": "1" } },
             }),
         };
         let more = match of {
@@ -200,7 +199,6 @@ impl Values {
             (_, "runner_managers") => managers(),
             (_, "guards") => object(json!({ KEY: "drain-2" })),
             (_, "triggers") => object(json!({ "a": "2" })),
-            (_, "shutdown_callback") => object(json!({ "url": "http://localhost:1/y" })),
             (_, "retry") => object(json!({ "attempts": 4 })),
             (_, "timeouts") => object(self.shorter(of)),
             _ => match attribute.leaf() {
@@ -222,9 +220,6 @@ impl Values {
                 "drain_id" => text("e"),
                 "expected_version" => text(""),
                 "level" => choice("polling", "high"),
-                "url" => choice("http://localhost:1/y", "ftp://localhost/"),
-                "method" => choice("PUT", "G T"),
-                "headers" => Row::new(json!({ "X-A": "2" }), [json!({ "a b": "c" }), json!({ "a": null })]),
                 "attempts" => Row::new(json!(4), [json!(0), json!(1.5)]),
                 "min_delay" => Row::new(json!("200ms"), [json!("soon"), json!("0s")]),
                 "max_delay" => Row::new(json!("2s"), [json!("soon"), json!("99ms")]),

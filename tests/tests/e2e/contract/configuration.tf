@@ -25,11 +25,6 @@ resource "grit_runner_drain" "m1" {
 
   on_timeout = "fail"
 
-  shutdown_callback = {
-    url     = "https://example.com/drained"
-    headers = { Authorization = "token" }
-  }
-
   timeouts = {
     delete = "6h"
   }

@@ -198,7 +198,6 @@ fn wrong_values_are_refused_at_plan() {
         ("Invalid value", "`mode` is \"soft\"", with("mode", json!("soft"))),
         ("Invalid value", "`on_timeout` is \"kill\"", with("on_timeout", json!("kill"))),
         ("Invalid value", "`on_unreachable` is \"skip\"", with("on_unreachable", json!("skip"))),
-        ("Invalid URL", "`shutdown_callback.url`", with("shutdown_callback", json!({ "url": "ftp://x/" }))),
         ("Invalid number", "`retry.attempts` is 0", with("retry", json!({ "attempts": 0 }))),
         ("Duration is too short", "`timeouts.create`", with("timeouts", json!({ "create": "0s" }))),
         ("Invalid duration", "`timeouts.update`", with("timeouts", json!({ "update": "soon" }))),

@@ -5,7 +5,7 @@ use crate::client::CancelledDrain;
 
 /// The runner keeps running.
 fn cancelled(id: &str) -> Snapshot {
-    let mut snapshot = callback::drained_by(id, RunnerStatus::Running);
+    let mut snapshot = joined::drained_by(id, RunnerStatus::Running);
     let detail = snapshot.detail.as_mut().unwrap();
     detail.drain = None;
     let by = "uid 1000 (deploy), unix socket".to_owned();
@@ -32,7 +32,7 @@ async fn cancelled_drain_ends_the_wait_and_is_not_requested_again() {
     let wrapper = Scripted::new(|input: ScriptInput| {
         Ok::<_, ScriptedFault>(match input.graceful.map(|since| since.as_secs()) {
             None => running(),
-            Some(0..60) => callback::drained_by("ours", RunnerStatus::InShutdown),
+            Some(0..60) => joined::drained_by("ours", RunnerStatus::InShutdown),
             Some(_) => cancelled("ours"),
         })
     });
@@ -46,7 +46,7 @@ async fn cancelled_drain_ends_the_wait_and_is_not_requested_again() {
 async fn cancelled_drain_of_another_client_ends_the_wait() {
     let wrapper = Scripted::new(|input: ScriptInput| {
         Ok::<_, ScriptedFault>(match input.elapsed.as_secs() {
-            0..60 => callback::drained_by("operator", RunnerStatus::InShutdown),
+            0..60 => joined::drained_by("operator", RunnerStatus::InShutdown),
             _ => cancelled("operator"),
         })
     });
@@ -59,8 +59,8 @@ async fn drain_that_was_cancelled_before_is_requested() {
     let wrapper = Scripted::new(|input: ScriptInput| {
         Ok::<_, ScriptedFault>(match input.graceful.map(|since| since.as_secs()) {
             None => cancelled("ours"),
-            Some(0..60) => callback::drained_by("ours", RunnerStatus::InShutdown),
-            Some(_) => callback::drained_by("ours", RunnerStatus::Stopped),
+            Some(0..60) => joined::drained_by("ours", RunnerStatus::InShutdown),
+            Some(_) => joined::drained_by("ours", RunnerStatus::Stopped),
         })
     });
     assert_eq!(end(&drained(&policy(), &wrapper).await.unwrap()), (StartedBy::Here, false));
@@ -73,9 +73,9 @@ async fn drain_of_another_client_after_the_cancel_is_joined() {
     let wrapper = Scripted::new(|input: ScriptInput| {
         Ok::<_, ScriptedFault>(match input.graceful.map(|since| since.as_secs()) {
             None => running(),
-            Some(0..60) => callback::drained_by("ours", RunnerStatus::InShutdown),
-            Some(60..120) => callback::drained_by("operator", RunnerStatus::InShutdown),
-            Some(_) => callback::drained_by("operator", RunnerStatus::Stopped),
+            Some(0..60) => joined::drained_by("ours", RunnerStatus::InShutdown),
+            Some(60..120) => joined::drained_by("operator", RunnerStatus::InShutdown),
+            Some(_) => joined::drained_by("operator", RunnerStatus::Stopped),
         })
     });
     assert_eq!(end(&drained(&policy(), &wrapper).await.unwrap()), (StartedBy::Here, false));

@@ -59,7 +59,7 @@ async fn force_limit_is_after_reported_kill() {
         let wrapper = Scripted::new(move |input: ScriptInput| {
             let ended = input.forceful.is_some_and(|since| since.as_secs() >= CLEANUP);
             let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
-            let mut snapshot = callback::drained_by("ours", status);
+            let mut snapshot = joined::drained_by("ours", status);
             let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
             drain.forceful = is_forceful && input.forceful.is_some();
             drain.deadline = Some(kill_at);
@@ -91,7 +91,7 @@ async fn later_kill_times_do_not_extend_the_force_limit() {
     let timeout = Duration::from_secs(60);
     let force = DrainPolicy { on_timeout: OnTimeout::Force, timeout, ..policy() };
     let wrapper = Scripted::new(|input: ScriptInput| {
-        let mut snapshot = callback::drained_by("ours", RunnerStatus::InShutdown);
+        let mut snapshot = joined::drained_by("ours", RunnerStatus::InShutdown);
         let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
         drain.forceful = input.forceful.is_some();
         let left = Duration::from_secs(60) + Duration::from_millis(input.elapsed.as_secs() % 7);

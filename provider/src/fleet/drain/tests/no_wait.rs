@@ -53,7 +53,7 @@ async fn drain_without_wait_fails_at_its_timeout() {
 #[tokio::test(start_paused = true)]
 async fn drain_without_wait_waits_until_sigquit_is_sent() {
     let wrapper = Scripted::new(|input: ScriptInput| {
-        let mut snapshot = callback::drained_by("ours", RunnerStatus::InShutdown);
+        let mut snapshot = joined::drained_by("ours", RunnerStatus::InShutdown);
         let drain = snapshot.detail.as_mut().unwrap().drain.as_mut().unwrap();
         drain.signalled = input.elapsed.as_secs() >= 8;
         Ok::<_, ScriptedFault>(snapshot)

@@ -9,7 +9,7 @@ const FIRST: &str = "boot/7/100";
 const SECOND: &str = "boot/8/200";
 
 fn snapshot((status, process, drain, last_drain): Reported, boot_id: &str) -> Snapshot {
-    let mut snapshot = callback::drained_by(drain.unwrap_or_default(), status);
+    let mut snapshot = joined::drained_by(drain.unwrap_or_default(), status);
     let detail = snapshot.detail.as_mut().unwrap();
     (detail.process, detail.boot_id) = (process.to_owned(), boot_id.to_owned());
     detail.drain = detail.drain.take().filter(|_| drain.is_some());

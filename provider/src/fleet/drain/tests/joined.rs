@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::{Detail, DrainInfo, Level, ShutdownCallback};
+use crate::client::{Detail, DrainInfo, Level};
 
 /// A runner under grit-wrapper that another client drained.
 pub(in crate::fleet) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
@@ -38,10 +38,8 @@ pub(in crate::fleet) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
     snapshot
 }
 
-fn with_callback() -> DrainPolicy {
-    let url = "http://127.0.0.1/".to_owned();
-    let callback = ShutdownCallback { url, method: "POST".to_owned(), headers: Default::default() };
-    let request = DrainRequest { id: "ours".into(), callback: Some(callback), ..DrainRequest::default() };
+fn ours() -> DrainPolicy {
+    let request = DrainRequest { id: "ours".into(), ..DrainRequest::default() };
     DrainPolicy { request, ..policy() }
 }
 
@@ -55,41 +53,39 @@ async fn drain_of_another_client_is_joined_with_one_request() {
         })
     };
     let wrapper = by("operator");
-    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
+    let outcome = drained(&ours(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (1, 0));
 
     // The drain of an interrupted run needs no request.
-    let mut without = with_callback();
-    without.request.callback = None;
     let wrapper = by("ours");
-    let outcome = drained(&without, &wrapper).await.unwrap();
+    let outcome = drained(&ours(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
     assert_eq!(wrapper.requests(), (0, 0));
 
-    // Unless it has a callback, which the wrapper may not have yet; or a CI job repeats it, which may be a job of this runner.
-    let mut in_job = without.clone();
+    // Unless a CI job repeats it, which may be a job of this runner.
+    let mut in_job = ours();
     in_job.request.job_url = "https://gitlab.example/-/jobs/17".into();
-    for policy in [with_callback(), in_job] {
-        let wrapper = by("ours");
-        let outcome = drained(&policy, &wrapper).await.unwrap();
-        assert_eq!(end(&outcome), (StartedBy::Joined, false));
-        assert_eq!(wrapper.requests(), (1, 0));
-    }
+    let wrapper = by("ours");
+    let outcome = drained(&in_job, &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
+    assert_eq!(wrapper.requests(), (1, 0));
+
+    // Upstream's wrapper sends a signal for each request.
+    let wrapper = Scripted::new(|input: ScriptInput| {
+        let ended = input.elapsed.as_secs() >= 60;
+        Ok::<_, ScriptedFault>(if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown })
+    });
+    let outcome = drained(&ours(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Joined, false));
+    assert_eq!(wrapper.requests(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn callback_is_registered_for_already_stopped_runner() {
-    for id in ["operator", "ours"] {
-        let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by(id, RunnerStatus::Stopped)));
-        let outcome = drained(&with_callback(), &wrapper).await.unwrap();
-        assert_eq!(end(&outcome), (StartedBy::Before, false));
-        assert_eq!(wrapper.requests(), (1, 0), "{id}");
-    }
-
-    let without = policy();
+async fn recorded_drain_of_stopped_runner_needs_no_request() {
     let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
-    drained(&without, &wrapper).await.unwrap();
+    let outcome = drained(&ours(), &wrapper).await.unwrap();
+    assert_eq!(end(&outcome), (StartedBy::Before, false));
     assert_eq!(wrapper.requests(), (0, 0));
 }
 
@@ -143,27 +139,5 @@ async fn drain_is_recorded_for_runner_that_exited_without_one() {
         1 => Err(ScriptedFault::Refused),
         _ => Ok(exited(None, false)),
     });
-    let Drained::Ended(ended) = drained(&policy(), &wrapper).await.unwrap() else { panic!() };
-    assert!(ended.no_callback.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn unsupported_callback_warns_and_drain_succeeds() {
-    // Upstream's wrapper, in a shutdown that another client requested.
-    let wrapper = Scripted::new(|input| {
-        Ok(if input.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
-    });
-    let outcome = drained(&with_callback(), &wrapper).await.unwrap();
-    let Drained::Ended(ended) = outcome else { panic!() };
-    assert!(matches!(ended.no_callback, Some(NoCallback::Upstream)), "{ended:?}");
-    assert_eq!(wrapper.requests(), (0, 0), "each request would be a further signal");
-
-    // grit-wrapper refuses it after the exit of the runner, for example because of its allow list.
-    let looks = std::sync::atomic::AtomicUsize::new(0);
-    let wrapper = Scripted::new(|_| match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-        0 => Ok(drained_by("operator", RunnerStatus::Stopped)),
-        _ => Err(ScriptedFault::Refused),
-    });
-    let Drained::Ended(ended) = drained(&with_callback(), &wrapper).await.unwrap() else { panic!() };
-    assert!(matches!(ended.no_callback, Some(NoCallback::Refused(_))), "{ended:?}");
+    assert!(matches!(drained(&policy(), &wrapper).await, Ok(Drained::Ended(_))));
 }
