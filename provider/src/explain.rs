@@ -11,7 +11,6 @@ mod connection;
 pub(crate) mod deployment;
 pub(crate) mod drain;
 mod failure;
-pub(crate) mod functions;
 pub(crate) mod health;
 mod host_key;
 mod login;

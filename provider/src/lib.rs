@@ -12,7 +12,6 @@ mod deployment;
 mod duration;
 mod explain;
 mod fleet;
-mod functions;
 mod gitlab;
 mod manager;
 mod random;
@@ -45,8 +44,6 @@ fn registry_of(context: Arc<Context>) -> Registry {
         .resource("grit_runner_shutdown", resources::RunnerShutdown { context: context.clone() })
         .data_source("grit_deployment", data_sources::Deployment)
         .data_source("grit_runner_status", data_sources::RunnerStatus { context: context.clone() })
-        .function("managers_from_grit", functions::ManagersFromGrit)
-        .function("validate_managers", functions::ValidateManagers)
         .action("grit_cancel_drain", actions::CancelDrain { context: context.clone() })
         .action("grit_drain", actions::Drain { context: context.clone() })
         .action("grit_start", actions::Start { context })

@@ -57,10 +57,6 @@ pub mod simulation {
     }
 }
 
-pub mod functions {
-    pub use crate::functions::{ManagersFromGrit, ValidateManagers};
-}
-
 pub mod resources {
     pub use crate::{
         context::{Context, Grit},

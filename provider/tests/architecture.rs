@@ -7,7 +7,7 @@ use grit_testkit::architecture::{assert_layers, assert_line_limit, assert_named_
 /// From the highest to the lowest. A file imports its own layer and those below it.
 const LAYERS: &[&[&str]] = &[
     &["lib.rs", "testing.rs"],
-    &["resources/", "data_sources/", "functions/", "actions/"],
+    &["resources/", "data_sources/", "actions/"],
     &["context.rs"],
     &["config/"],
     &["explain/", "explain.rs"],

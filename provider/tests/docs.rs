@@ -7,13 +7,12 @@ mod pages;
 use std::{fs, path::Path, sync::Arc};
 
 use grit_plugin::{
-    Block, Function, Resource,
+    Block, Resource,
     schema::{Attribute, AttributeConstraint},
 };
 use grit_provider::testing::{
     actions::{CancelDrain, Drain, Start},
     data_sources::{Deployment, RunnerStatus},
-    functions::{ManagersFromGrit, ValidateManagers},
     resources::{Context, Grit, RunnerDrain, RunnerHealth, RunnerShutdown},
 };
 
@@ -35,10 +34,6 @@ fn action(page: &str, action: &impl Block) -> (String, Subject) {
     (format!("docs/actions/{page}.md"), Subject::Block("Action", format!("grit_{page}"), schema))
 }
 
-fn function(name: &str, function: &impl Function) -> (String, Subject) {
-    (format!("docs/functions/{name}.md"), Subject::Function(name.to_owned(), function.schema()))
-}
-
 /// The pages with generated parts.
 fn all() -> Vec<(String, Subject)> {
     let context = Arc::<Context>::default();
@@ -53,8 +48,6 @@ fn all() -> Vec<(String, Subject)> {
         action("drain", &Drain { context: context.clone() }),
         action("start", &Start { context: context.clone() }),
         action("cancel_drain", &CancelDrain { context }),
-        function("managers_from_grit", &ManagersFromGrit),
-        function("validate_managers", &ValidateManagers),
     ]
 }
 
@@ -103,7 +96,7 @@ fn module_rollout_has_every_option() {
 fn every_registry_page_is_generated_or_a_guide() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let known: Vec<_> = all().into_iter().map(|(path, _)| path).collect();
-    for directory in ["resources", "data-sources", "actions", "functions"] {
+    for directory in ["resources", "data-sources", "actions"] {
         for entry in fs::read_dir(docs.join(directory)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(

@@ -5,8 +5,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
 use crate::{
-    problem::{FunctionError, Problems},
-    schema::{AttributePath, FunctionSchema, Schema, Value},
+    problem::Problems,
+    schema::{AttributePath, Schema},
 };
 
 /// The provider block, a data source or an action: a configuration, and one call with it.
@@ -100,19 +100,4 @@ pub trait Resource: Send + Sync + 'static {
     fn observe_stored_state(&self, state: &Json) {
         let _ = state;
     }
-}
-
-/// A function: `provider::NAME::FUNCTION(…)`. It has no side effects and reads nothing but its arguments: Terraform calls it in every walk,
-/// also before it configures the provider, and requires the same result for the same arguments.
-pub trait Function: Send + Sync + 'static {
-    /// The arguments in order: a tuple, or a `Vec` for a variadic function.
-    type Arguments: DeserializeOwned;
-    /// The result.
-    type Output: Serialize;
-
-    /// The definition of the function.
-    fn schema(&self) -> FunctionSchema;
-
-    /// The result for these arguments.
-    fn call(&self, arguments: Self::Arguments) -> Result<Value<Self::Output>, FunctionError>;
 }

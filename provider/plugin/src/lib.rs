@@ -3,7 +3,7 @@
 //! # A provider
 //!
 //! A provider is a [`Registry`] of types. The provider block, each data source and each action implement [`Block`]; each managed resource
-//! implements [`Resource`]; each function implements [`Function`]. [`run`] is the whole `main` of the program.
+//! implements [`Resource`]. [`run`] is the whole `main` of the program.
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -119,8 +119,8 @@ pub mod schema;
 mod server;
 mod wire;
 
-pub use contract::{Block, Function, Resource};
-pub use problem::{FunctionError, Problem, Problems};
+pub use contract::{Block, Resource};
+pub use problem::{Problem, Problems};
 pub use process::run;
 pub use server::{
     Registry, Service,

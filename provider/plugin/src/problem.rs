@@ -54,11 +54,6 @@ impl Problem {
         Self { path, ..self }
     }
 
-    /// As the error of the argument of a function at this position.
-    pub fn argument(&self, index: usize) -> FunctionError {
-        FunctionError { text: self.detail(), argument: Some(index) }
-    }
-
     /// What happened, and the next step.
     pub fn text(&self) -> String {
         match self.next_step.as_str() {
@@ -140,13 +135,4 @@ impl<'a> IntoIterator for &'a Problems {
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
-}
-
-/// Why a function has no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FunctionError {
-    /// Terraform writes it after the names of function and parameter.
-    pub text: String,
-    /// The position of the argument at fault.
-    pub argument: Option<usize>,
 }

@@ -1,6 +1,6 @@
 //! GRIT's contract: the map of runner managers, read from a value whose type Terraform has not checked.
 //!
-//! The value comes from another state or from a function's argument. It accepts the same values as an attribute of a resource: numbers
+//! The value comes from another state. It accepts the same values as an attribute of a resource: numbers
 //! and bools in place of strings, missing optional attributes. `instance_name` is optional, because GRIT's Deployer does not require it: the
 //! key is used in its place.
 
@@ -15,7 +15,7 @@ use super::{manager::RunnerManagerArgs, object::Object as _};
 use crate::explain::values;
 
 /// Runner managers by key.
-pub(crate) type Managers = BTreeMap<String, Value<RunnerManagerArgs>>;
+type Managers = BTreeMap<String, Value<RunnerManagerArgs>>;
 
 /// A map of runner managers that was read.
 pub(crate) struct Contract {
@@ -91,7 +91,7 @@ fn of_texts(texts: &BTreeMap<&'static str, Value<String>>) -> RunnerManagerArgs 
 }
 
 /// A string, or a value that Terraform converts to a string.
-pub(crate) fn text(value: &Dynamic, path: AttributePath, problems: &mut Problems) -> Value<String> {
+fn text(value: &Dynamic, path: AttributePath, problems: &mut Problems) -> Value<String> {
     match value {
         Dynamic::Null => Value::Null,
         Dynamic::Unknown => Value::Unknown,

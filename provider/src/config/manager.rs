@@ -23,24 +23,24 @@ object! {
     /// One runner manager of GRIT's modules: an entry of the map, or the object of a drain.
     ///
     /// Has no `Debug`: `ssh_key_pem` may contain a private key.
-    pub struct RunnerManagerArgs {
-        pub instance_name: Value<String> = required_text =>
+    pub(crate) struct RunnerManagerArgs {
+        pub(crate) instance_name: Value<String> = required_text =>
             "Name of the instance. The name must not contain a secret: the `id` of a drain resource contains it, and Terraform prints \
              this `id` even if the name is marked as sensitive.", check_text;
-        pub address: Value<String> = required_text => format!(
+        pub(crate) address: Value<String> = required_text => format!(
             "Host name or IP address of the SSH server, with or without a port (default {SSH_PORT}). An IPv6 address with a port needs \
              brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. The `id` of a drain resource contains the \
              address."
         ), check_address::<HostPort>;
-        pub wrapper_address: Value<String> = required_text =>
+        pub(crate) wrapper_address: Value<String> = required_text =>
             "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.", check_address::<WrapperAddress>;
-        pub username: Value<String> = text =>
+        pub(crate) username: Value<String> = text =>
             "SSH user. `ssh.username` of the provider block takes precedence.", check_username;
-        pub ssh_key_pem: Value<String> = secret =>
+        pub(crate) ssh_key_pem: Value<String> = secret =>
             "SSH private key. A key in the provider block takes precedence. **This key is stored in the state**: prefer `ssh` in the \
              provider block.";
-        pub instance_id: Value<String> = text => "Identifier of the instance at the cloud provider.";
-        pub host_key: Value<String> = text =>
+        pub(crate) instance_id: Value<String> = text => "Identifier of the instance at the cloud provider.";
+        pub(crate) host_key: Value<String> = text =>
             "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. `host_key` replaces all host \
              keys of the provider block for this host.", check_host_key;
     }

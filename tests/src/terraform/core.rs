@@ -68,11 +68,6 @@ impl Core {
         Some(Self { product, version, patch })
     }
 
-    /// Whether providers have functions.
-    pub fn has_functions(self) -> bool {
-        self.since((1, 8), (1, 7))
-    }
-
     /// Whether actions can be invoked.
     pub fn has_actions(self) -> bool {
         self.product == Product::Terraform && self.version >= (1, 14)

@@ -28,7 +28,7 @@ const OWN: [&str; 3] = [
 ];
 
 /// The directories below `docs/` that the registry shows, with `docs/index.md`.
-const REGISTRY_DIRECTORIES: [&str; 5] = ["actions", "data-sources", "functions", "guides", "resources"];
+const REGISTRY_DIRECTORIES: [&str; 4] = ["actions", "data-sources", "guides", "resources"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

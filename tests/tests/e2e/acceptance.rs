@@ -1,11 +1,10 @@
-//! Every attribute of every resource, data source, function and action: create, plan without a change, change in place, null, unknown at plan,
+//! Every attribute of every resource, data source and action: create, plan without a change, change in place, null, unknown at plan,
 //! wrong value, destroy.
 //!
 //! The attributes come from the schema, and their values from [`table`]: a new attribute without a row fails. Each attribute has an object
 //! of its type in which only this attribute varies, and all objects share each apply.
 
 mod attributes;
-mod functions;
 mod invalid;
 mod invoked;
 mod table;

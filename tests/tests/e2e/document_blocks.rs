@@ -26,7 +26,6 @@ const INSTANCES: &str = "resource \"aws_instance\" \"example\" {\n  for_each = t
 const DRAINS: &str = include_str!("../../../examples/resources/grit_runner_drain/resource.tf");
 const CANARY: &str = "resource \"grit_runner_drain\" \"canary\" {\n  instance_id = \"i-1\"\n  runner_manager = { instance_name = \"canary\", address = \"h:22\", wrapper_address = \"unix:///run/w.sock\" }\n}\n";
 const HEALTH: &str = "resource \"grit_runner_health\" \"example\" {\n  runner_managers = {}\n}\n";
-const RUNNERS: &str = "module \"runner\" {\n  source = \"../grit\"\n  for_each = toset([\"blue\"])\n}\n";
 /// The outputs of GRIT's module `google/runner`, in the module that the blocks call.
 const GRIT: &str = "output \"instance_name\" {\n  value = \"m1\"\n}\noutput \"instance_id\" {\n  value = \"i-1\"\n}\noutput \"internal_ip\" {\n  value = \"10.0.0.7\"\n}\noutput \"external_ip\" {\n  value = \"\"\n}\noutput \"wrapper_address\" {\n  value = \"unix:///run/w.sock\"\n}\n";
 const GRIT_SOURCE: &str = "gitlab.com/gitlab-org/ci-cd/runner-tools/grit//modules/google/runner";
@@ -42,6 +41,7 @@ fn parts() -> Vec<Part> {
         part(Example("resources/grit_runner_shutdown/resource.tf"), "", HEALTH),
         part(Example("data-sources/grit_deployment/data-source.tf"), "", ""),
         part(Example("data-sources/grit_runner_status/data-source.tf"), "", ""),
+        part(Block("docs/data-sources/deployment.md", "terraform", 0), "", ""),
         part(Block("docs/guides/drain-start.md", "terraform", 0), "", ""),
         part(Block("docs/guides/ssh.md", "terraform", 0), "", ""),
         part(Block("docs/guides/ssh.md", "terraform", 1), "", ""),
@@ -53,16 +53,6 @@ fn parts() -> Vec<Part> {
     ];
     if core().has_ephemeral_values() {
         parts.push(part(Example("provider/provider.tf"), "", ""));
-    }
-    if core().has_functions() {
-        parts.extend([
-            part(Example("functions/managers_from_grit/function.tf"), "", ""),
-            part(Example("functions/validate_managers/function.tf"), "", ""),
-            part(Block("docs/data-sources/deployment.md", "terraform", 0), "", ""),
-            part(Block("docs/functions/managers_from_grit.md", "terraform", 0), "", RUNNERS),
-            part(Block("docs/functions/managers_from_grit.md", "terraform", 1), "", RUNNERS),
-            part(Block("docs/guides/grit-modules.md", "hcl", 0), "", RUNNERS),
-        ]);
     }
     parts
 }

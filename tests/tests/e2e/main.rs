@@ -24,7 +24,6 @@ mod drain_validation;
 mod example;
 mod faults;
 mod foreign_signals;
-mod functions;
 mod health_evidence;
 mod health_failures;
 mod health_levels;

@@ -19,8 +19,8 @@ use serde_json::json;
 
 use super::example::repository;
 
-const MODULES: [&str; 5] =
-    ["cloud-init", "prometheus", "rollout", "runner-manager-aws", "runner-manager-google"];
+const MODULES: [&str; 6] =
+    ["cloud-init", "grit-managers", "prometheus", "rollout", "runner-manager-aws", "runner-manager-google"];
 
 /// The providers that the modules require, with the program that serves each.
 const PROVIDERS: [(&str, &str, &str); 6] = [
@@ -185,7 +185,7 @@ fn every_module_and_example_is_valid() {
         if workspace.root().join("modules").join(&example).is_dir() {
             run_in(&mut workspace, &example, &["validate", "-no-color"]).succeeded();
         } else {
-            assert_eq!(module, "cloud-init", "{module} has no example");
+            assert!(["cloud-init", "grit-managers"].contains(&module), "{module} has no example");
         }
     }
 }
@@ -318,10 +318,12 @@ fn grit_modules_guide_keeps_rollout_order() {
         .unwrap();
     rollout.set("versions", json!({ "v1": "19.2.1", "v2": "19.2.2" })).unwrap();
     rollout.workspace.write("grit/main.tf", GRIT_MODULE).unwrap();
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/modules/rollout");
-    for file in ["main.tf", "variables.tf", "outputs.tf", "versions.tf"] {
-        let text = fs::read_to_string(module.join(file)).unwrap();
-        rollout.workspace.write(&format!("rollout/{file}"), &text).unwrap();
+    for module in ["grit-managers", "rollout"] {
+        for file in ["main.tf", "variables.tf", "outputs.tf", "versions.tf"] {
+            let path = repository("examples/modules").join(module).join(file);
+            let text = fs::read_to_string(path).unwrap();
+            rollout.workspace.write(&format!("{module}/{file}"), &text).unwrap();
+        }
     }
     rollout.workspace.get().unwrap().succeeded();
     rollout.set("active_versions", json!(["v1"])).unwrap();

@@ -73,13 +73,12 @@ const WITHOUT: [&str; 14] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 10] = [
+const QUICK: [&str; 9] = [
     "acceptance::",
     "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
-    "functions::",
     "plan_guard::",
     "rollout::one_apply",
     "rollout::failed_drain",
@@ -101,15 +100,13 @@ const EPHEMERAL: Feature =
     Feature { name: "ephemeral variables", terraform: Some((1, 10)), opentofu: Some((1, 11)) };
 const FORGET: Feature =
     Feature { name: "`removed` blocks", terraform: Some((1, 7)), opentofu: Some((1, 10)) };
-const FUNCTIONS: Feature =
-    Feature { name: "functions of providers", terraform: Some((1, 8)), opentofu: Some((1, 7)) };
 const KEEP: Feature =
     Feature { name: "`destroy = false` and `-exclude`", terraform: None, opentofu: Some((1, 12)) };
 const MOCKS: Feature = Feature { name: "mock providers", terraform: Some((1, 7)), opentofu: Some((1, 8)) };
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 15] = [
+const NEEDS: [(&str, &Feature); 10] = [
     ("actions::", &ACTIONS),
     ("layouts::not_drained::removed_block", &FORGET),
     ("layouts::open_tofu::", &KEEP),
@@ -118,11 +115,6 @@ const NEEDS: [(&str, &Feature); 15] = [
     ("no_secrets::secrets_of_bastion", &EPHEMERAL),
     ("no_secrets::secrets_in_agent", &EPHEMERAL),
     ("plugin_values::provider_secret", &EPHEMERAL),
-    ("functions::managers_from_grit", &FUNCTIONS),
-    ("functions::validate_managers", &FUNCTIONS),
-    ("functions::function_errors", &FUNCTIONS),
-    ("functions::unknown_argument", &FUNCTIONS),
-    ("modules::grit_modules_guide", &FUNCTIONS),
     ("modules::every_module_passes", &MOCKS),
     ("modules::upgraded_module", &MOCKS),
 ];

@@ -1,4 +1,4 @@
-//! Values whose type the configuration decides: attributes and parameters of the type `any`.
+//! Values of any type.
 
 use std::collections::BTreeMap;
 
@@ -23,21 +23,6 @@ pub enum Dynamic {
     Object(BTreeMap<String, Dynamic>),
 }
 
-/// A value of the type `any` as Terraform sends it: its type, as JSON, and the value. The type is sent back unchanged.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct AnyValue(TypeJson, Dynamic);
-
-#[derive(Clone, PartialEq)]
-struct TypeJson(Vec<u8>);
-
-impl AnyValue {
-    /// A value as Terraform would send it.
-    pub fn of_json(value: &serde_json::Value) -> Self {
-        let value = serde_json::from_value(value.clone()).unwrap_or(Dynamic::Null);
-        Self(TypeJson(b"\"dynamic\"".to_vec()), value)
-    }
-}
-
 impl Dynamic {
     /// The type as users know it: `a string`, `a list`.
     pub fn kind(&self) -> &'static str {
@@ -49,16 +34,6 @@ impl Dynamic {
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Object(_) => "a map",
-        }
-    }
-}
-
-impl From<&Value<AnyValue>> for Dynamic {
-    fn from(value: &Value<AnyValue>) -> Self {
-        match value {
-            Value::Value(AnyValue(_, value)) => value.clone(),
-            Value::Null => Self::Null,
-            Value::Unknown => Self::Unknown,
         }
     }
 }
@@ -139,31 +114,6 @@ impl<'de> de::Visitor<'de> for DynamicVisitor {
     }
 }
 
-impl Serialize for TypeJson {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for TypeJson {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TypeVisitor;
-
-        impl de::Visitor<'_> for TypeVisitor {
-            type Value = TypeJson;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a type")
-            }
-
-            fn visit_bytes<E: de::Error>(self, json: &[u8]) -> Result<TypeJson, E> {
-                Ok(TypeJson(json.to_vec()))
-            }
-        }
-        deserializer.deserialize_bytes(TypeVisitor)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,43 +125,25 @@ mod tests {
         bytes
     }
 
-    fn pair(kind: &str, value: Msgpack) -> Vec<u8> {
-        encoded(&Msgpack::Array(vec![Msgpack::Binary(kind.into()), value]))
-    }
-
-    fn decode(bytes: &[u8]) -> Value<AnyValue> {
-        rmp_serde::from_slice(bytes).unwrap()
-    }
-
     #[test]
     fn value_of_any_type_round_trips() {
         let object = Msgpack::Map(vec![
             ("b".into(), Msgpack::Array(vec![1.into(), (-7).into(), 1.5.into(), "0.1".into(), Msgpack::Nil])),
             ("t".into(), Msgpack::Boolean(true)),
+            ("u".into(), Msgpack::Ext(0, vec![])),
         ]);
         for value in [Msgpack::Nil, object, "text".into(), i64::MIN.into()] {
-            let bytes = pair("\"string\"", value);
-            assert_eq!(rmp_serde::to_vec_named(&decode(&bytes)).unwrap(), bytes);
+            let bytes = encoded(&value);
+            let decoded: Dynamic = rmp_serde::from_slice(&bytes).unwrap();
+            assert_eq!(rmp_serde::to_vec_named(&decoded).unwrap(), bytes);
         }
     }
 
     #[test]
-    fn null_and_unknown_are_found_with_and_without_type() {
-        let unknown = || Msgpack::Ext(0, vec![0]);
-        let refined = || Msgpack::Ext(12, vec![0x81, 1, 0xc2]);
-        for (bytes, wanted) in [
-            (encoded(&Msgpack::Nil), Dynamic::Null),
-            (pair("\"string\"", Msgpack::Nil), Dynamic::Null),
-            (encoded(&unknown()), Dynamic::Unknown),
-            (pair("\"string\"", unknown()), Dynamic::Unknown),
-            (pair("\"string\"", refined()), Dynamic::Unknown),
-            (
-                pair("[\"tuple\"]", Msgpack::Array(vec![unknown(), "after".into()])),
-                Dynamic::List(vec![Dynamic::Unknown, Dynamic::Text("after".into())]),
-            ),
-        ] {
-            assert!(Dynamic::from(&decode(&bytes)) == wanted, "{bytes:?}");
-        }
+    fn refined_unknown_is_unknown() {
+        let bytes = encoded(&Msgpack::Array(vec![Msgpack::Ext(12, vec![0x81, 1, 0xc2]), "after".into()]));
+        let decoded: Dynamic = rmp_serde::from_slice(&bytes).unwrap();
+        assert!(decoded == Dynamic::List(vec![Dynamic::Unknown, Dynamic::Text("after".into())]));
     }
 
     #[test]

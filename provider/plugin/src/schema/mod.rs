@@ -4,7 +4,6 @@
 
 mod attributes;
 mod dynamic;
-mod function;
 mod number;
 mod unknown;
 
@@ -13,8 +12,7 @@ pub use attributes::{
     number, object, object_schema, objects, optional, required, required_object, required_text, schema,
     secret, secret_map, secret_value, sensitive, text, text_map, texts,
 };
-pub use dynamic::{AnyValue, Dynamic};
-pub use function::{FunctionSchema, Parameter};
+pub use dynamic::Dynamic;
 pub use number::Number;
 pub use tf_provider::{
     AttributePath, AttributePathStep,

@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::{
-    contract::{Block, Function, Resource},
-    problem::{FunctionError, Problem, Problems, texts},
-    schema::{AttributePath, FunctionSchema, Schema},
+    contract::{Block, Resource},
+    problem::{Problem, Problems, texts},
+    schema::{AttributePath, Schema},
     wire::{Encoded, NIL, encode},
 };
 
@@ -154,36 +154,4 @@ impl<T: Resource> ErasedResource for T {
     async fn destroy(&self, prior: &Raw) -> Result<(), Problems> {
         Resource::destroy(self, prior.decode(PRIOR)?).await
     }
-}
-
-/// The methods are those of [`Function`].
-pub(super) trait ErasedFunction: Send + Sync {
-    fn schema(&self) -> FunctionSchema;
-    fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError>;
-}
-
-impl<T: Function> ErasedFunction for T {
-    fn schema(&self) -> FunctionSchema {
-        Function::schema(self)
-    }
-
-    fn call(&self, arguments: &[Raw]) -> Result<Encoded, FunctionError> {
-        let arguments = array(arguments).decode("the arguments").map_err(of_no_argument)?;
-        let result = Function::call(self, arguments)?;
-        encode(&result, "the result").map_err(of_no_argument)
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the argument of `map_err`")]
-fn of_no_argument(problem: Problem) -> FunctionError {
-    FunctionError { text: problem.detail(), argument: None }
-}
-
-/// The values as one array.
-fn array(values: &[Raw]) -> Raw {
-    const ARRAY_32: u8 = 0xdd;
-    let mut encoded = vec![ARRAY_32];
-    encoded.extend(u32::try_from(values.len()).unwrap_or(u32::MAX).to_be_bytes());
-    values.iter().for_each(|value| encoded.extend(&value.0));
-    Raw(encoded)
 }

@@ -12,7 +12,6 @@ impl Service {
             provider: Some(wire::schema(&registry.provider.schema())),
             resource_schemas: registry.resources.map(|name, entry| (name, wire::schema(entry.schema()))),
             data_source_schemas: registry.data_sources.map(|name, it| (name, wire::schema(&it.schema()))),
-            functions: self.functions().functions,
             action_schemas: registry.actions.map(|name, action| {
                 (name, pb::ActionSchema { schema: Some(wire::schema(&action.schema())) })
             }),
@@ -23,12 +22,11 @@ impl Service {
     }
 
     pub(super) fn metadata(&self) -> pb::get_metadata::Response {
-        use pb::get_metadata::{ActionMetadata, DataSourceMetadata, FunctionMetadata, ResourceMetadata};
+        use pb::get_metadata::{ActionMetadata, DataSourceMetadata, ResourceMetadata};
         let registry = &self.0.registry;
         pb::get_metadata::Response {
             resources: registry.resources.map(|type_name, _| ResourceMetadata { type_name }),
             data_sources: registry.data_sources.map(|type_name, _| DataSourceMetadata { type_name }),
-            functions: registry.functions.map(|name, _| FunctionMetadata { name }),
             actions: registry.actions.map(|type_name, _| ActionMetadata { type_name }),
             server_capabilities: Some(capabilities()),
             diagnostics: wire::diagnostics(registry.bugs(), Problems::default()),

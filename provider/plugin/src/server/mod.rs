@@ -8,7 +8,6 @@ mod apply_resource_change;
 pub(crate) mod call;
 mod configure_provider;
 mod erased;
-mod functions;
 mod get_provider_schema;
 mod import_resource_state;
 mod invoke_action;
@@ -185,7 +184,6 @@ macro_rules! calls {
 
 calls! {
     apply_resource_change => apply,
-    call_function => call_function,
     configure_provider => configure,
     plan_action => plan_action,
     plan_resource_change => plan,
@@ -196,7 +194,6 @@ calls! {
     validate_data_resource_config => validate_data_source,
     validate_provider_config => validate_provider,
     validate_resource_config => validate_resource;
-    get_functions => functions,
     get_metadata => metadata,
     get_provider_schema => provider_schema,
     stop_provider => stop_provider,

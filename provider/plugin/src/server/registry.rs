@@ -8,20 +8,19 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::erased::{ErasedBlock, ErasedFunction, ErasedResource};
+use super::erased::{ErasedBlock, ErasedResource};
 use crate::{
-    contract::{Block, Function, Resource},
+    contract::{Block, Resource},
     problem::{Problem, Problems, texts},
     schema::Schema,
 };
 
-/// A provider: its address, its configuration, its resources, data sources, functions and actions.
+/// A provider: its address, its configuration, its resources, data sources and actions.
 pub struct Registry {
     address: &'static str,
     pub(super) provider: Box<dyn ErasedBlock>,
     pub(super) resources: Types<ResourceEntry>,
     pub(super) data_sources: Types<dyn ErasedBlock>,
-    pub(super) functions: Types<dyn ErasedFunction>,
     pub(super) actions: Types<dyn ErasedBlock>,
     /// Types that are registered twice.
     twice: Problems,
@@ -85,7 +84,6 @@ impl Registry {
             provider: Box::new(provider),
             resources: Types::new("resource"),
             data_sources: Types::new("data source"),
-            functions: Types::new("function"),
             actions: Types::new("action"),
             twice: Problems::default(),
             process: Process::default(),
@@ -136,13 +134,6 @@ impl Registry {
     #[must_use]
     pub fn data_source(mut self, type_name: &'static str, data_source: impl Block) -> Self {
         self.data_sources.add(type_name, Arc::new(data_source), &mut self.twice);
-        self
-    }
-
-    /// Adds a function: `provider::grit::NAME`.
-    #[must_use]
-    pub fn function(mut self, name: &'static str, function: impl Function) -> Self {
-        self.functions.add(name, Arc::new(function), &mut self.twice);
         self
     }
 

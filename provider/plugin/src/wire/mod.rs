@@ -9,9 +9,7 @@ mod to_proto;
 pub(crate) use encoded::{Encoded, NIL, encode, has_unknown, is_null, message, null_message};
 pub(crate) use private::PrivateData;
 pub(crate) use rewrite::{prune_json, settle};
-pub(crate) use to_proto::{
-    attribute_path, completed, diagnostics, function, function_error, progress, schema,
-};
+pub(crate) use to_proto::{attribute_path, completed, diagnostics, progress, schema};
 
 #[cfg(test)]
 mod testing {

@@ -6,10 +6,10 @@ use grit_proto::tfplugin6 as pb;
 
 use super::control_characters::visible;
 use crate::{
-    problem::{FunctionError, Problem, Problems},
+    problem::{Problem, Problems},
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, BlockSchema,
-        FunctionSchema, NestedBlock, Parameter, Schema, StringKind,
+        NestedBlock, Schema, StringKind,
     },
 };
 
@@ -61,35 +61,6 @@ pub(crate) fn attribute_path(path: &AttributePath) -> pb::AttributePath {
     };
     pb::AttributePath {
         steps: path.steps.iter().map(|step| Step { selector: Some(selector(step)) }).collect(),
-    }
-}
-
-/// A function's declaration as a message.
-pub(crate) fn function(schema: &FunctionSchema) -> pb::Function {
-    let parameter = |parameter: &Parameter| pb::function::Parameter {
-        name: parameter.name.to_owned(),
-        r#type: parameter.kind.to_string().into_bytes(),
-        allow_null_value: false,
-        allow_unknown_values: parameter.allow_unknown,
-        description: parameter.description.to_owned(),
-        description_kind: pb::StringKind::Markdown.into(),
-    };
-    pb::Function {
-        parameters: schema.parameters.iter().map(parameter).collect(),
-        variadic_parameter: schema.variadic.as_ref().map(parameter),
-        r#return: Some(pb::function::Return { r#type: schema.returns.to_string().into_bytes() }),
-        summary: schema.summary.to_owned(),
-        description: schema.description.to_owned(),
-        description_kind: pb::StringKind::Markdown.into(),
-        deprecation_message: String::new(),
-    }
-}
-
-/// A function's error as a message.
-pub(crate) fn function_error(error: FunctionError) -> pb::FunctionError {
-    pb::FunctionError {
-        text: visible(error.text),
-        function_argument: error.argument.and_then(|index| index.try_into().ok()),
     }
 }
 
