@@ -1,15 +1,15 @@
-//! GRIT's contract: the map of runner managers, read from a value whose type Terraform has not checked.
+//! GRIT's contract: the map of runner managers, read from the output of another state, which is JSON.
 //!
-//! The value comes from another state. It accepts the same values as an attribute of a resource: numbers
-//! and bools in place of strings, missing optional attributes. `instance_name` is optional, because GRIT's Deployer does not require it: the
-//! key is used in its place.
+//! It accepts the same values as an attribute of a resource: numbers and bools in place of strings, missing optional attributes. `instance_name` is
+//! optional, because GRIT's Deployer does not require it: the key is used in its place.
 
 use std::collections::BTreeMap;
 
 use grit_plugin::{
     Problems,
-    schema::{AttributePath, Dynamic, Value},
+    schema::{AttributePath, Value},
 };
+use serde_json::Value as Json;
 
 use super::{manager::RunnerManagerArgs, object::Object as _};
 use crate::explain::values;
@@ -17,92 +17,79 @@ use crate::explain::values;
 /// Runner managers by key.
 type Managers = BTreeMap<String, Value<RunnerManagerArgs>>;
 
-/// A map of runner managers that was read.
-pub(crate) struct Contract {
-    /// Unknown if the whole map is unknown. Not valid after an error.
-    pub(crate) managers: Value<Managers>,
-    /// Attributes that are not part of the contract.
-    pub(crate) unused: Vec<AttributePath>,
+/// Reads and checks a map of runner managers. Returns it, and the attributes that are not part of the contract. The map is not valid if `problems` has
+/// errors.
+pub(crate) fn read(
+    value: &Json,
+    path: &AttributePath,
+    problems: &mut Problems,
+) -> (Managers, Vec<AttributePath>) {
+    let (mut managers, mut unused) = (Managers::new(), Vec::new());
+    for (key, entry) in object(value, path, "a map of objects", problems).into_iter().flatten() {
+        let path = path.clone().key(key.clone());
+        if let Some(entry) = object(entry, &path, "an object", problems) {
+            let names = entry.keys().filter(|name| !RunnerManagerArgs::NAMES.contains(&name.as_str()));
+            unused.extend(names.map(|name| path.clone().attribute(name.clone())));
+            let manager = manager(key, entry, &path, problems);
+            manager.check_at(&path, problems);
+            managers.insert(key.clone(), Value::Value(manager));
+        }
+    }
+    (managers, unused)
 }
 
-/// Reads and checks a map of runner managers. Unknown parts stay unknown. `problems` has the errors.
-pub(crate) fn read(value: &Dynamic, path: &AttributePath, problems: &mut Problems) -> Contract {
-    let mut unused = Vec::new();
-    let managers = match value {
-        Dynamic::Unknown => Value::Unknown,
-        Dynamic::Object(entries) => Value::Value(
-            entries
-                .iter()
-                .map(|(key, entry)| {
-                    (key.clone(), manager(key, entry, &path.clone().key(key.clone()), &mut unused, problems))
-                })
-                .collect(),
-        ),
-        Dynamic::Null => {
-            problems.add(values::null(path.clone()));
-            Value::Null
-        }
-        other => {
-            problems.add(values::wrong_type(path.clone(), other.kind(), "a map of objects"));
-            Value::Null
-        }
-    };
-    Contract { managers, unused }
+fn object<'a>(
+    value: &'a Json,
+    path: &AttributePath,
+    wanted: &str,
+    problems: &mut Problems,
+) -> Option<&'a serde_json::Map<String, Json>> {
+    match value {
+        Json::Object(members) => return Some(members),
+        Json::Null => problems.add(values::null(path.clone())),
+        other => problems.add(values::wrong_type(path.clone(), kind(other), wanted)),
+    }
+    None
 }
 
 fn manager(
     key: &str,
-    entry: &Dynamic,
+    entry: &serde_json::Map<String, Json>,
     path: &AttributePath,
-    unused: &mut Vec<AttributePath>,
     problems: &mut Problems,
-) -> Value<RunnerManagerArgs> {
-    let members = match entry {
-        Dynamic::Object(members) => members,
-        Dynamic::Unknown => return Value::Unknown,
-        Dynamic::Null => {
-            problems.add(values::null(path.clone()));
-            return Value::Null;
-        }
-        other => {
-            problems.add(values::wrong_type(path.clone(), other.kind(), "an object"));
-            return Value::Null;
-        }
-    };
-    let texts = RunnerManagerArgs::NAMES.iter().map(|name| {
-        let value = members.get(*name).unwrap_or(&Dynamic::Null);
-        (*name, text(value, path.clone().attribute(*name), problems))
-    });
-    let mut manager = of_texts(&texts.collect());
-    let names = members.keys().filter(|name| !RunnerManagerArgs::NAMES.contains(&name.as_str()));
-    unused.extend(names.map(|name| path.clone().attribute(name.clone())));
-    if matches!(&manager.instance_name, Value::Null) || manager.instance_name == Value::Value(String::new()) {
-        manager.instance_name = Value::Value(key.to_owned());
-    }
-    manager.check_at(path, problems);
-    Value::Value(manager)
-}
-
-/// A runner manager with these attributes, which are all strings.
-fn of_texts(texts: &BTreeMap<&'static str, Value<String>>) -> RunnerManagerArgs {
-    let decoded = rmp_serde::to_vec_named(texts).ok().and_then(|texts| rmp_serde::from_slice(&texts).ok());
-    // Without its attributes, it is refused.
-    decoded.unwrap_or_default()
-}
-
-/// A string, or a value that Terraform converts to a string.
-fn text(value: &Dynamic, path: AttributePath, problems: &mut Problems) -> Value<String> {
-    match value {
-        Dynamic::Null => Value::Null,
-        Dynamic::Unknown => Value::Unknown,
-        Dynamic::Text(text) => Value::Value(text.clone()),
-        Dynamic::Bool(bool) => Value::Value(bool.to_string()),
-        Dynamic::Number(number) => Value::Value(number.to_string()),
-        Dynamic::List(_) | Dynamic::Object(_) => {
-            problems.add(values::wrong_type(path, value.kind(), "a string"));
+) -> RunnerManagerArgs {
+    let mut text = |name: &'static str| match entry.get(name) {
+        None | Some(Json::Null) => Value::Null,
+        Some(Json::String(text)) => Value::Value(text.clone()),
+        Some(value @ (Json::Bool(_) | Json::Number(_))) => Value::Value(value.to_string()),
+        Some(other) => {
+            problems.add(values::wrong_type(path.clone().attribute(name), kind(other), "a string"));
             // Not null, which would be a second error about this attribute.
             Value::Unknown
         }
+    };
+    let name = text("instance_name");
+    let is_missing = name.is_null() || name == Value::Value(String::new());
+    RunnerManagerArgs {
+        instance_name: if is_missing { Value::Value(key.to_owned()) } else { name },
+        address: text("address"),
+        wrapper_address: text("wrapper_address"),
+        username: text("username"),
+        ssh_key_pem: text("ssh_key_pem"),
+        instance_id: text("instance_id"),
+        host_key: text("host_key"),
+    }
+}
+
+/// The type as users know it.
+fn kind(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a bool",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a string",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "a map",
     }
 }
 
@@ -113,19 +100,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read_json(value: &serde_json::Value) -> Result<Contract, Vec<String>> {
-        let value: Dynamic = serde_json::from_value(value.clone()).unwrap();
+    type Read = (Managers, Vec<AttributePath>);
+
+    fn read_json(value: &Json) -> Result<Read, Vec<String>> {
         let mut problems = Problems::default();
-        let contract = read(&value, &AttributePath::new("runner_managers"), &mut problems);
-        if problems.is_empty() {
-            return Ok(contract);
-        }
-        Err(problems.iter().map(Problem::detail).collect())
+        let found = read(value, &AttributePath::new("runner_managers"), &mut problems);
+        if problems.is_empty() { Ok(found) } else { Err(problems.iter().map(Problem::detail).collect()) }
     }
 
-    fn managers(value: &serde_json::Value) -> serde_json::Value {
-        let contract = read_json(value).unwrap_or_else(|errors| panic!("{errors:#?}"));
-        serde_json::to_value(contract.managers).unwrap()
+    fn managers(value: &Json) -> Json {
+        let (managers, _) = read_json(value).unwrap_or_else(|errors| panic!("{errors:#?}"));
+        serde_json::to_value(managers).unwrap()
     }
 
     #[test]
@@ -153,7 +138,7 @@ mod tests {
     #[test]
     fn attributes_outside_the_contract_are_reported() {
         let entry = json!({"address": "h", "wrapper_address": "h:1", "usernmae": "u"});
-        let unused = read_json(&json!({ "a": entry })).map(|contract| contract.unused).unwrap_or_default();
+        let (_, unused) = read_json(&json!({ "a": entry })).unwrap_or_default();
         assert_eq!(
             unused.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["runner_managers[\"a\"].usernmae"]
@@ -180,25 +165,5 @@ mod tests {
                 assert!(errors[0].starts_with("`runner_managers`"), "{errors:?}");
             }
         }
-    }
-
-    #[test]
-    fn unknown_parts_stay_unknown() {
-        let path = AttributePath::new("runner_managers");
-        let entry = Dynamic::Object(BTreeMap::from([
-            ("address".to_owned(), Dynamic::Unknown),
-            ("wrapper_address".to_owned(), Dynamic::Text("h:1".to_owned())),
-        ]));
-        let value =
-            Dynamic::Object(BTreeMap::from([("a".to_owned(), entry), ("b".to_owned(), Dynamic::Unknown)]));
-        let mut problems = Problems::default();
-        let contract = read(&value, &path, &mut problems);
-        let Value::Value(managers) = contract.managers else { panic!("known") };
-        assert!(managers["b"].is_unknown());
-        let Value::Value(a) = &managers["a"] else { panic!("known") };
-        assert!(a.address.is_unknown() && a.instance_name == Value::Value("a".to_owned()));
-        let whole = read(&Dynamic::Unknown, &path, &mut problems);
-        assert_eq!(problems.len(), 0, "{problems:?}");
-        assert!(whole.managers.is_unknown());
     }
 }

@@ -5,13 +5,13 @@ mod state;
 use async_trait::async_trait;
 use grit_plugin::{
     Block, Problems, call,
-    schema::{AttributePath, Dynamic, Schema},
+    schema::{AttributePath, Schema, Value},
 };
 use tokio::time::Instant;
 
 use crate::{
     config::{contract, object::Object as _},
-    deployment::{self, FormatError, Limits, OUTPUT, ReadError},
+    deployment::{self, Limits, OUTPUT},
     explain::{deployment as explain, values},
 };
 use state::DeploymentState;
@@ -39,24 +39,16 @@ impl Block for Deployment {
         let Some(source) = config.source() else { return Err(Problems::default()) };
         let path = AttributePath::new(source.attribute());
         let limits = Limits { stop: call().stop, timeout: config.timeout(), start };
-        let value = match deployment::read(source.clone(), &limits).await {
-            Ok(value) => value,
-            Err(ReadError::Format(FormatError::NoOutput(others))) if config.allows_missing() => {
-                call().warn(explain::missing_output(&source, &others).at(path.clone()));
-                Dynamic::Object(std::collections::BTreeMap::new())
-            }
-            Err(error) => {
-                return Err(explain::not_read(&source, &error).at(path).into());
-            }
-        };
+        let value = deployment::read(source.clone(), &limits).await;
+        let value = value.map_err(|error| explain::not_read(&source, &error).at(path.clone()))?;
         let mut problems = Problems::default();
-        let contract = contract::read(&value, &AttributePath::new(OUTPUT), &mut problems);
+        let (managers, unused) = contract::read(&value, &AttributePath::new(OUTPUT), &mut problems);
         // Also beside errors: a misspelled name can be the cause of one.
-        if !contract.unused.is_empty() {
-            call().warn(values::unused_attributes(&contract.unused).at(path.clone()));
+        if !unused.is_empty() {
+            call().warn(values::unused_attributes(&unused).at(path.clone()));
         }
         explain::invalid_managers(&source, problems, &path).or(())?;
-        config.runner_managers = contract.managers;
+        config.runner_managers = Value::Value(managers);
         Ok(config)
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! No error contains a part of the text, which may hold secrets.
 
-use std::collections::BTreeMap;
-
-use grit_plugin::schema::Dynamic;
+use serde_json::Value as Json;
 
 /// The name of the output in GRIT's contract.
 pub(crate) const OUTPUT: &str = "grit_runner_managers";
@@ -33,16 +31,16 @@ pub(crate) enum FormatError {
     NoOutput(Vec<String>),
 }
 
-type Object = BTreeMap<String, Dynamic>;
+type Object = serde_json::Map<String, Json>;
 
 /// The value of the output in a state file, in the output of `terraform show -json`, or in that of `terraform output -json`.
-pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
-    let document: Dynamic = serde_json::from_slice(text)
+pub(super) fn read(text: &[u8]) -> Result<Json, FormatError> {
+    let document: Json = serde_json::from_slice(text)
         .map_err(|error| FormatError::NotJson { line: error.line(), column: error.column() })?;
-    let Dynamic::Object(mut document) = document else { return Err(FormatError::Unrecognized) };
+    let Json::Object(mut document) = document else { return Err(FormatError::Unrecognized) };
     // First, because outputs can have the names of members of the other formats. Each of those has a member that is not an object with `value`.
     let are_outputs =
-        document.values().all(|member| matches!(member, Dynamic::Object(it) if it.contains_key("value")));
+        document.values().all(|member| matches!(member, Json::Object(it) if it.contains_key("value")));
     let has = |name: &str| document.contains_key(name);
     let described = if are_outputs {
         Some(document)
@@ -55,9 +53,9 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
         take(&mut document, "values").map(|mut values| take(&mut values, "outputs").unwrap_or_default())
     } else if let Some(version) = document.get("version") {
         match version {
-            Dynamic::Number(version) if version.as_i64() == Some(4) => {}
+            Json::Number(version) if version.as_i64() == Some(4) => {}
             _ if has("backend") => return Err(FormatError::BackendSettings),
-            Dynamic::Number(version) => return Err(FormatError::Version(version.to_string())),
+            Json::Number(version) => return Err(FormatError::Version(version.to_string())),
             _ => return Err(FormatError::Unrecognized),
         }
         take(&mut document, "outputs")
@@ -67,13 +65,13 @@ pub(super) fn read(text: &[u8]) -> Result<Dynamic, FormatError> {
     let mut described = described.unwrap_or_default();
     match take(&mut described, OUTPUT).and_then(|mut output| output.remove("value")) {
         Some(value) => Ok(value),
-        None => Err(FormatError::NoOutput(described.into_keys().collect())),
+        None => Err(FormatError::NoOutput(described.into_iter().map(|(name, _)| name).collect())),
     }
 }
 
 fn take(object: &mut Object, name: &str) -> Option<Object> {
     match object.remove(name) {
-        Some(Dynamic::Object(member)) => Some(member),
+        Some(Json::Object(member)) => Some(member),
         _ => None,
     }
 }
@@ -82,8 +80,8 @@ fn take(object: &mut Object, name: &str) -> Option<Object> {
 mod tests {
     use super::*;
 
-    fn read_text(text: &str) -> Result<serde_json::Value, FormatError> {
-        read(text.as_bytes()).map(|value| serde_json::to_value(value).unwrap())
+    fn read_text(text: &str) -> Result<Json, FormatError> {
+        read(text.as_bytes())
     }
 
     #[test]

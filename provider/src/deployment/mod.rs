@@ -1,6 +1,6 @@
 //! The runner managers of another deployment version: the output [`OUTPUT`] of another Terraform state.
 //!
-//! The state is read from a file or a text, or by running `terraform output` in the directory of that version. Nothing is written there,
+//! The state is read from a file, or by running `terraform output` in the directory of that version. Nothing is written there,
 //! and no state is locked.
 
 use grit_ssh::user_files;
@@ -9,7 +9,7 @@ mod format;
 
 use std::{path::PathBuf, time::Duration};
 
-use grit_plugin::schema::Dynamic;
+use serde_json::Value as Json;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +23,6 @@ const LAST_STEPS: Duration = Duration::from_secs(4);
 #[derive(Clone)]
 pub(crate) enum Source {
     File(PathBuf),
-    /// A state, or the output of a command, as text. It may contain secrets.
-    Text(String),
     Directory(Directory),
 }
 
@@ -33,7 +31,6 @@ impl Source {
     pub(crate) fn attribute(&self) -> &'static str {
         match self {
             Self::File(_) => "state_path",
-            Self::Text(_) => "state_json",
             Self::Directory(_) => "directory",
         }
     }
@@ -63,7 +60,7 @@ pub(crate) enum ReadError {
 }
 
 /// Reads the value of the output.
-pub(crate) async fn read(source: Source, limits: &Limits) -> Result<Dynamic, ReadError> {
+pub(crate) async fn read(source: Source, limits: &Limits) -> Result<Json, ReadError> {
     let end = CancellationToken::new();
     let guard = end.clone().drop_guard();
     let mut reading = tokio::spawn(read_to_end(source, end));
@@ -81,14 +78,13 @@ pub(crate) async fn read(source: Source, limits: &Limits) -> Result<Dynamic, Rea
     Err(error)
 }
 
-async fn read_to_end(source: Source, end: CancellationToken) -> Result<Dynamic, ReadError> {
+async fn read_to_end(source: Source, end: CancellationToken) -> Result<Json, ReadError> {
     let text = match source {
         Source::File(path) => {
             let read = move || user_files::read_up_to(&path, format::LARGEST);
             let read = tokio::task::spawn_blocking(read).await;
             read.unwrap_or_else(|lost| Err(lost.to_string())).map_err(ReadError::File)?
         }
-        Source::Text(text) => text.into_bytes(),
         Source::Directory(directory) => directory.outputs(&end).await?,
     };
     Ok(format::read(&text)?)

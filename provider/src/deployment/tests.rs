@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use grit_testkit::program;
 
@@ -21,7 +21,7 @@ fn directory(folder: &Path, script: &str) -> Directory {
     Directory { path: folder.to_owned(), program: Some(program(folder, script)) }
 }
 
-async fn run(directory: Directory) -> Result<Dynamic, ReadError> {
+async fn run(directory: Directory) -> Result<Json, ReadError> {
     read(Source::Directory(directory), &limits(LONG)).await
 }
 
@@ -33,7 +33,7 @@ async fn command_runs_in_directory_with_environment() {
     let path = folder.path().canonicalize().unwrap();
     let found = run(directory(&path, PRINT)).await.unwrap_or_else(|error| panic!("{error:?}"));
     let wanted = format!("output -json -no-color|{}|0", path.display());
-    assert!(found == Dynamic::Text(wanted), "{:?}", serde_json::to_string(&found));
+    assert_eq!(found, Json::String(wanted));
 }
 
 /// Such as the script of the action setup-terraform.
@@ -180,7 +180,7 @@ async fn readable_file_is_read_and_problem_is_reported() {
     let path = folder.path().join("terraform.tfstate");
     fs::write(&path, r#"{"version": 4, "outputs": {"grit_runner_managers": {"value": {}}}}"#).unwrap();
     let value = read(Source::File(path), &limits(LONG)).await;
-    assert!(value.is_ok_and(|value| value == Dynamic::Object(BTreeMap::new())));
+    assert_eq!(value.unwrap(), serde_json::json!({}));
     let error = read(Source::File(folder.path().to_owned()), &limits(LONG)).await.err().unwrap();
     assert_eq!(error.to_string(), "it is a directory");
 }

@@ -48,12 +48,11 @@ pub(crate) fn invalid_managers(source: &Source, problems: Problems, path: &Attri
     problems.into_iter().map(named).collect()
 }
 
-/// The source in a sentence. A text is not shown.
+/// The source in a sentence.
 fn name(source: &Source) -> String {
     match source {
         Source::File(path) => format!("`{}`", shown(path)),
         Source::Directory(Directory { path, .. }) => format!("`{}`", shown(Path::new(path))),
-        Source::Text(_) => format!("`{}`", source.attribute()),
     }
 }
 
@@ -83,31 +82,12 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
         FormatError::NoOutput(others) => invalid(
             format!("{name}: {}", no_output(others)),
             format!(
-                "Add the output `{OUTPUT}` to that configuration, and apply it.{} If that deployment was destroyed, set \
-                 `allow_missing = true`, or remove this data source.",
+                "Add the output `{OUTPUT}` to that configuration, and apply it.{} If that deployment was destroyed, \
+                 remove this data source.",
                 workspace(source)
             ),
         ),
     }
-}
-
-/// Warns that a deployment without the output counts as one without runner managers. `others` are its outputs.
-pub(crate) fn missing_output(source: &Source, others: &[String]) -> Problem {
-    Problem::new(
-        Code::Notice,
-        "Deployment has no runner managers",
-        format!(
-            "{}: {} Because `allow_missing = true` is set, the provider returns an empty map: no runner of that deployment is drained or \
-             shut down.",
-            name(source),
-            no_output(others)
-        ),
-        format!(
-            "If that deployment was destroyed, remove this data source. Otherwise, check `{}`.{}",
-            source.attribute(),
-            workspace(source)
-        ),
-    )
 }
 
 fn no_output(outputs: &[String]) -> String {
@@ -124,7 +104,7 @@ fn workspace(source: &Source) -> &'static str {
             " If that configuration uses another workspace, select it: with `TF_WORKSPACE`, which also applies to the command in the \
              directory, or, if this variable is not set, with `terraform workspace select NAME` in the directory."
         }
-        Source::File(_) | Source::Text(_) => "",
+        Source::File(_) => "",
     }
 }
 
@@ -196,15 +176,6 @@ mod tests {
     use crate::explain::samples::all;
 
     #[test]
-    fn missing_output_warning_names_source_and_outputs() {
-        let source = Source::File("../v1/terraform.tfstate".into());
-        insta::assert_snapshot!(all(vec![
-            missing_output(&source, &[]),
-            missing_output(&Source::Text("SECRET".into()), &["a".into(), "b".into()]),
-        ]));
-    }
-
-    #[test]
     fn deployment_errors_match_snapshot() {
         let file = || Source::File("../v1/terraform.tfstate".into());
         let directory = || Source::Directory(Directory { path: "../v1".into(), program: None });
@@ -216,7 +187,7 @@ mod tests {
             (file(), FormatError::Encrypted.into()),
             (file(), FormatError::BackendSettings.into()),
             (file(), FormatError::Version("3".into()).into()),
-            (Source::Text("SECRET".into()), FormatError::Unrecognized.into()),
+            (file(), FormatError::Unrecognized.into()),
             (file(), FormatError::NoOutput(vec!["a".into(), "b".into()]).into()),
             (directory(), FormatError::NoOutput(vec![]).into()),
             (directory(), CommandError::Directory("it is not a directory".into()).into()),
@@ -249,7 +220,6 @@ mod tests {
             (directory(), ReadError::Interrupted),
         ];
         let texts = all(cases.iter().map(|(source, error)| not_read(source, error)).collect());
-        assert!(!texts.contains("SECRET"));
         insta::assert_snapshot!(texts);
     }
 }

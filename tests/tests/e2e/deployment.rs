@@ -84,10 +84,6 @@ data "grit_deployment" "show" {
   state_path = "OLD/show.json"
 }
 
-data "grit_deployment" "text" {
-  state_json = file("OLD/show.json")
-}
-
 data "grit_deployment" "directory" {
   directory      = "OLD"
   terraform_path = "PROGRAM"
@@ -96,8 +92,8 @@ data "grit_deployment" "directory" {
 output "all" {
   sensitive = true
   value = [
-    for deployment in [data.grit_deployment.file, data.grit_deployment.show, data.grit_deployment.text,
-      data.grit_deployment.directory] : deployment.runner_managers
+    for deployment in [data.grit_deployment.file, data.grit_deployment.show, data.grit_deployment.directory] :
+    deployment.runner_managers
   ]
 }
 "#,
@@ -110,7 +106,7 @@ output "all" {
         "b": { "instance_name": "m-b", "address": "10.0.0.8", "wrapper_address": "tcp://localhost:7777", "username": null,
             "ssh_key_pem": null, "instance_id": "i-0123", "host_key": null },
     });
-    assert_eq!(all, json!([wanted, wanted, wanted, wanted]));
+    assert_eq!(all, json!([wanted, wanted, wanted]));
     assert_eq!(versions.new.plan().unwrap().succeeded().planned(), [""; 0]);
     // The read changed nothing in the other directory.
     let mut files: Vec<_> =
@@ -217,24 +213,16 @@ output "address" {
 }
 
 #[test]
-fn destroyed_deployment_is_an_error_unless_allowed() {
+fn destroyed_deployment_is_an_error() {
     let versions = Versions::new();
     versions.old.destroy().unwrap().succeeded();
-    let configuration = |more: &str| {
-        format!(
-            "data \"grit_deployment\" \"old\" {{\n  directory      = \"OLD\"\n  terraform_path = \"PROGRAM\"\n{more}}}\n\
-             output \"managers\" {{\n  value = data.grit_deployment.old.runner_managers\n}}\n"
-        )
-    };
-    versions.write(&configuration(""));
+    versions.write(
+        "data \"grit_deployment\" \"old\" {\n  directory      = \"OLD\"\n  terraform_path = \"PROGRAM\"\n}\n\
+         output \"managers\" {\n  value = data.grit_deployment.old.runner_managers\n}\n",
+    );
     let error = only_error(&versions.new.plan().unwrap().failed());
     assert!(error.contains("it has no outputs, so `grit_runner_managers` is missing."), "{error}");
     assert!(error.ends_with("Code: invalid_config"), "{error}");
-    versions.write(&configuration("  allow_missing  = true\n"));
-    let apply = versions.new.apply().unwrap().succeeded();
-    assert_eq!(outputs(&versions.new)["managers"]["value"], json!({}));
-    let said = apply.stdout.replace('\n', " ");
-    assert!(said.contains("Deployment has no runner managers"), "{said}");
 }
 
 #[test]

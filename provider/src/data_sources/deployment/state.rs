@@ -5,8 +5,8 @@ use std::time::Duration;
 use grit_plugin::{
     Problems,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, Attributes, Schema, Value, boolean,
-        computed_as, object, object_schema, secret, text,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, Attributes, Schema, Value, computed_as,
+        object, object_schema, text,
     },
 };
 
@@ -23,7 +23,6 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(300);
-const ALLOW_MISSING: bool = false;
 
 object! {
     /// Configuration and result. It has no `Debug`: it may contain secrets.
@@ -31,19 +30,11 @@ object! {
         pub(super) state_path: Value<String> = text =>
             "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
              At most 64 MiB.", check_not_blank;
-        pub(super) state_json: Value<String> = secret =>
-            "Text of a state file, or the output of `terraform show -json` or `terraform output -json`. This text is stored in the state \
-             of this configuration.", check_not_blank;
         pub(super) directory: Value<String> = text =>
             "Directory of the other configuration. The provider runs `terraform output -json` in this directory. This command does not \
              lock the state and starts no provider.", check_not_blank;
         pub(super) terraform_path: Value<String> = text =>
             "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
-        pub(super) allow_missing: Value<bool> = boolean => format!(
-            "Return an empty map, with a warning, if there is no output `grit_runner_managers`, for example because the deployment was \
-             destroyed. Default `{ALLOW_MISSING}`. Set `true` only temporarily: a wrong directory or workspace also has no such output, \
-             and then the runners that you want to retire keep running. A directory or file that does not exist is always an error."
-        );
         pub(super) timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
         pub(super) runner_managers: RunnerManagers = computed_as(AttributeType::AttributeMap(computed_managers())) =>
             "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so `for_each` \
@@ -55,11 +46,7 @@ object! {
 impl DeploymentState {
     /// Exactly one source, and no attribute that belongs to another one.
     fn check_sources(&self, path: &AttributePath, problems: &mut Problems) {
-        let sources = [
-            ("state_path", !self.state_path.is_null()),
-            ("state_json", !self.state_json.is_null()),
-            ("directory", !self.directory.is_null()),
-        ];
+        let sources = [("state_path", !self.state_path.is_null()), ("directory", !self.directory.is_null())];
         let names = sources.map(|(name, _)| name);
         let chosen: Vec<_> =
             sources.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect();
@@ -74,18 +61,13 @@ impl DeploymentState {
 
     /// The source, if it is known.
     pub(super) fn source(&self) -> Option<Source> {
-        Some(match (&self.state_path, &self.state_json, &self.directory) {
-            (Value::Value(path), _, _) => Source::File(path.into()),
-            (_, Value::Value(text), _) => Source::Text(text.clone()),
-            (_, _, Value::Value(path)) => {
+        Some(match (&self.state_path, &self.directory) {
+            (Value::Value(path), _) => Source::File(path.into()),
+            (_, Value::Value(path)) => {
                 Source::Directory(Directory { path: path.into(), program: set(&self.terraform_path) })
             }
             _ => return None,
         })
-    }
-
-    pub(super) fn allows_missing(&self) -> bool {
-        self.allow_missing.unwrap_or(ALLOW_MISSING)
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -111,7 +93,7 @@ pub(super) fn schema() -> Schema {
     object_schema(
         0,
         "Reads the runner managers of another deployment version from its output `grit_runner_managers`, and checks them. Set exactly one \
-         of `state_path`, `state_json` and `directory`.",
+         of `state_path` and `directory`.",
         DeploymentState::attributes(),
     )
 }

@@ -19,19 +19,30 @@ async fn read(attributes: Json) -> (Option<Json>, Problems, Vec<String>) {
 fn config(attributes: Json) -> DeploymentState {
     let Json::Object(attributes) = attributes else { panic!("an object") };
     let mut all = json!({
-        "state_path": null, "state_json": null, "directory": null, "terraform_path": null, "allow_missing": null, "timeouts": null,
-        "runner_managers": null,
+        "state_path": null, "directory": null, "terraform_path": null, "timeouts": null, "runner_managers": null,
     });
     attributes.into_iter().for_each(|(name, value)| all[name] = value);
     rmp_serde::from_slice(&rmp_serde::to_vec_named(&all).unwrap()).unwrap()
 }
 
-/// Attributes with the text of these outputs.
-fn of_outputs(outputs: &Json) -> Json {
+/// The read of a file with this text.
+async fn read_text(text: &str) -> (Option<Json>, Problems, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    std::fs::write(&path, text).unwrap();
+    let (state, problems, warnings) = read(json!({ "state_path": path })).await;
+    let named = |problem: Problem| Problem {
+        happened: problem.happened.replace(&path.display().to_string(), "FILE"),
+        ..problem
+    };
+    (state, problems.into_iter().map(named).collect(), warnings)
+}
+
+/// The read of these outputs.
+async fn read_outputs(outputs: &Json) -> (Option<Json>, Problems, Vec<String>) {
     let Json::Object(outputs) = outputs else { panic!("an object") };
     let described = outputs.iter().map(|(name, value)| (name.clone(), json!({ "value": value })));
-    let text = Json::Object(described.collect()).to_string();
-    json!({ "state_json": text })
+    read_text(&Json::Object(described.collect()).to_string()).await
 }
 
 /// Each error with the attribute that it points at.
@@ -46,10 +57,10 @@ fn managers() -> Json {
 #[tokio::test]
 async fn state_and_outputs_give_the_same_managers() {
     let state = json!({ "version": 4, "outputs": { "grit_runner_managers": { "value": managers() } } });
-    let (first, problems, _) = read(json!({ "state_json": state.to_string() })).await;
+    let (first, problems, _) = read_text(&state.to_string()).await;
     assert_eq!(errors(&problems), [""; 0]);
     let outputs = json!({ "grit_runner_managers": managers(), "other": [1] });
-    let (second, _, _) = read(of_outputs(&outputs)).await;
+    let (second, _, _) = read_outputs(&outputs).await;
     assert_eq!(first, second);
     assert_eq!(first.unwrap()["a"]["ssh_key_pem"], "SECRET");
 }
@@ -62,7 +73,7 @@ async fn exactly_one_source_is_required() {
         json!({ "state_path": "a", "directory": "b" }),
         json!({ "state_path": "", "terraform_path": "tofu" }),
         json!({ "directory": " ", "timeouts": { "read": "soon" } }),
-        json!({ "state_json": "{}", "timeouts": { "read": "10ms" } }),
+        json!({ "state_path": "a", "timeouts": { "read": "10ms" } }),
     ] {
         let (state, problems, _) = read(attributes).await;
         assert!(state.is_none());
@@ -76,7 +87,7 @@ async fn invalid_manager_error_names_entry_and_source() {
     let outputs = json!({ "grit_runner_managers": {
         "a": { "wrapper_address": "h:1", "ssh_key_pem": ["SECRET"] }, "b": { "address": "h:0", "wrapper_address": "h:1" },
     }});
-    let (state, problems, _) = read(of_outputs(&outputs)).await;
+    let (state, problems, _) = read_outputs(&outputs).await;
     assert!(state.is_none());
     let errors = errors(&problems).join("\n");
     assert!(!errors.contains("SECRET"));
@@ -87,13 +98,13 @@ async fn invalid_manager_error_names_entry_and_source() {
 async fn unused_attribute_is_a_warning() {
     let mut map = managers();
     map["a"]["usernmae"] = json!("deploy");
-    let (state, _, warnings) = read(of_outputs(&json!({ "grit_runner_managers": map }))).await;
+    let (state, _, warnings) = read_outputs(&json!({ "grit_runner_managers": map })).await;
     assert!(state.is_some());
     assert!(warnings[0].contains("`grit_runner_managers[\"a\"].usernmae`"), "{warnings:?}");
 
     // Also beside errors: the misspelled name is the cause of this one.
     let misspelled = json!({ "a": { "adress": "h1", "wrapper_address": "h:1" } });
-    let (state, problems, warnings) = read(of_outputs(&json!({ "grit_runner_managers": misspelled }))).await;
+    let (state, problems, warnings) = read_outputs(&json!({ "grit_runner_managers": misspelled })).await;
     assert!(state.is_none());
     assert!(
         errors(&problems)[0].contains("`grit_runner_managers[\"a\"].address` is required"),
@@ -103,24 +114,14 @@ async fn unused_attribute_is_a_warning() {
 }
 
 #[tokio::test]
-async fn missing_output_is_an_error_unless_allowed() {
-    let mut other = of_outputs(&json!({ "other": 1 }));
-    let (_, problems, _) = read(other.clone()).await;
+async fn missing_output_or_file_is_an_error() {
+    let (_, problems, _) = read_outputs(&json!({ "other": 1 })).await;
     assert!(
-        errors(&problems)[0]
-            .starts_with("state_json: `state_json`: it has no output `grit_runner_managers`."),
+        errors(&problems)[0].contains("it has no output `grit_runner_managers`. Its outputs are `other`."),
         "{problems:?}"
     );
-    other["allow_missing"] = json!(true);
-    let (state, _, warnings) = read(other).await;
-    assert_eq!(state, Some(json!({})));
-    assert!(warnings[0].contains("Its outputs are `other`."), "{warnings:?}");
-    // Only a missing output is allowed.
-    let (state, problems, _) = read(json!({ "state_path": "/nonexistent", "allow_missing": true })).await;
-    assert!(
-        state.is_none() && errors(&problems)[0].starts_with("state_path: `/nonexistent`: No such file"),
-        "{problems:?}"
-    );
+    let (_, problems, _) = read(json!({ "state_path": "/nonexistent" })).await;
+    assert!(errors(&problems)[0].starts_with("state_path: `/nonexistent`: No such file"), "{problems:?}");
 }
 
 #[test]
@@ -128,11 +129,9 @@ fn unknown_values_pass_the_check() {
     let unknown = || Value::Unknown;
     for config in [
         DeploymentState { state_path: unknown(), ..config(json!({})) },
-        DeploymentState { state_json: unknown(), ..config(json!({})) },
         DeploymentState {
             directory: unknown(),
             terraform_path: unknown(),
-            allow_missing: Value::Unknown,
             timeouts: Value::Value(ReadTimeout { read: unknown() }),
             ..config(json!({}))
         },

@@ -143,7 +143,7 @@ impl Values {
             }),
             "grit_runner_status" => json!({ "runner_managers": map(), "timeouts": { "read": "60s" } }),
             "grit_deployment" => json!({
-                "state_path": self.state_path(0), "allow_missing": false, "timeouts": { "read": "60s" },
+                "state_path": self.state_path(0), "timeouts": { "read": "60s" },
             }),
             "grit_start" => {
                 json!({ "runner_managers": map(), "level": "process", "retry": retry, "timeouts": { "invoke": "300s" } })
@@ -254,7 +254,6 @@ impl Values {
         };
         Some(match path {
             "state_path" => source("state_path", self.state_path(0), self.state_path(1)),
-            "state_json" => source("state_json", json!(self.state(0)), json!(self.state(1))),
             "directory" => {
                 let mut row = source("directory", json!(first), json!(second));
                 row.with.push(("terraform_path", json!(self.terraform)));
@@ -265,7 +264,6 @@ impl Values {
                 with: vec![("directory", json!(first)), ("terraform_path", json!(self.terraform))],
                 ..Row::new(json!(self.terraform.replacen('/', "//", 1)), [json!([])])
             },
-            "allow_missing" => Row::new(json!(true), [json!("maybe")]),
             "timeouts" => Row::new(self.shorter("grit_deployment"), [json!("text")]),
             "timeouts.read" => Row::new(json!("61s"), [json!("soon"), json!("0s")]),
             _ => return None,
