@@ -3,7 +3,6 @@
 //! A summary is a short title. A detail contains what happened, with actual values, then the next step. Its last line is `Code: …`, a
 //! stable identifier for pipelines. A manager is always named by its key in the map.
 
-pub(crate) mod action;
 mod channel;
 mod code;
 mod command;

@@ -44,9 +44,7 @@ fn registry_of(context: Arc<Context>) -> Registry {
         .resource("grit_runner_shutdown", resources::RunnerShutdown { context: context.clone() })
         .data_source("grit_deployment", data_sources::Deployment)
         .data_source("grit_runner_status", data_sources::RunnerStatus { context: context.clone() })
-        .action("grit_cancel_drain", actions::CancelDrain { context: context.clone() })
-        .action("grit_drain", actions::Drain { context: context.clone() })
-        .action("grit_start", actions::Start { context })
+        .action("grit_drain", actions::Drain { context })
 }
 
 /// The commit of the source, which `cargo xtask dist` sets.

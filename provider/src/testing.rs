@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub mod actions {
-    pub use crate::actions::{CancelDrain, Drain, Start};
+    pub use crate::actions::Drain;
 }
 
 pub mod client {

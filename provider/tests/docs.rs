@@ -11,7 +11,7 @@ use grit_plugin::{
     schema::{Attribute, AttributeConstraint},
 };
 use grit_provider::testing::{
-    actions::{CancelDrain, Drain, Start},
+    actions::Drain,
     data_sources::{Deployment, RunnerStatus},
     resources::{Context, Grit, RunnerDrain, RunnerHealth, RunnerShutdown},
 };
@@ -45,9 +45,7 @@ fn all() -> Vec<(String, Subject)> {
         resource("runner_shutdown", &RunnerShutdown { context: context.clone() }),
         data_source("deployment", &Deployment),
         data_source("runner_status", &RunnerStatus { context: context.clone() }),
-        action("drain", &Drain { context: context.clone() }),
-        action("start", &Start { context: context.clone() }),
-        action("cancel_drain", &CancelDrain { context }),
+        action("drain", &Drain { context }),
     ]
 }
 

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use grit_plugin::{
     Block, Problems, call,
-    schema::{Description, Schema, Value, boolean, object, object_schema},
+    schema::{AttributePath, Schema, Value, boolean, object, object_schema, text},
 };
 use tokio::time::Instant;
 
-use super::{Done, configured, managers_attribute, over, progress::Watched};
 use crate::{
-    client::Client,
     config::{
-        drain::{DRAIN_TIMEOUT, DrainOptions, WAIT},
-        enum_attribute::EnumAttribute as _,
-        manager::{self, RunnerManagers, check_managers},
+        drain::{DRAIN_TIMEOUT, DrainOptions, WAIT, check_reason},
+        enum_attribute::{EnumAttribute as _, check_member},
+        manager::{self, RunnerManagers, check_managers, required_managers},
         object::{Object as _, check_object, object},
         provider_block::Configuration,
         timeouts::InvokeTimeout,
@@ -24,15 +22,15 @@ use crate::{
     duration::human,
     explain::{
         self,
-        drain::{self, DrainWords, Subject},
-        receipt,
+        drain::{DrainWords, Subject},
     },
     fleet::{
-        Failure, Reason, Requested,
+        self, Failure, Reason, Requested,
         drain::{DrainPolicy, Drained, Ended, Mode, NotDrained, StartedBy, Until},
         draining::Draining,
     },
     manager::{Manager, UNVERIFIED_PEER, at},
+    resources::report::{report_end, report_receipt},
 };
 
 #[derive(Debug)]
@@ -41,15 +39,21 @@ pub struct Drain {
 }
 
 object! {
-    /// The block `config`. An unreachable host is always an error: this option is null.
+    /// The block `config`.
     pub struct DrainConfig {
-        runner_managers: RunnerManagers = managers_attribute => "to drain", check_managers;
+        runner_managers: RunnerManagers = required_managers =>
+            "The runner managers to drain. Messages identify each one by its key in this map.", check_managers;
+        mode: Value<String> = text => format!(
+            "Kind of shutdown: {}. `forceful` aborts the running jobs; a graceful drain that is in progress becomes forceful.",
+            Mode::choices()
+        ), check_member::<Mode>;
+        reason: Value<String> = text =>
+            "Reason for the drain. Terraform's log and the status of the wrapper show the reason.", check_reason;
         wait: Value<bool> = boolean => format!(
             "Wait until the runners have exited. `false`: end when each shutdown is in progress. To wait for the same drains later, \
              invoke the action with `wait = true`. Default `{WAIT}`."
         );
         timeouts: Value<InvokeTimeout> = object(InvokeTimeout::attributes(&human(DRAIN_TIMEOUT))) => "Timeouts.", check_object;
-        ..options: DrainOptions;
     }
 }
 
@@ -57,23 +61,20 @@ impl Drain {
     async fn drain(
         &self,
         manager: &Manager,
-        wrapper: &Watched<Client>,
         policy: &DrainPolicy,
         configuration: &Configuration,
-    ) -> Result<Done, Failure<NotDrained>> {
+    ) -> Result<(), Failure<NotDrained>> {
         let (run, gitlab, name) = (&self.context.run, configuration.gitlab(), &manager.name);
         let draining = Draining { run, manager, policy, identifier: "", gitlab };
-        let (outcome, receipt) = draining.run(wrapper, &call().stop).await;
-        for warning in receipt.iter().flat_map(|receipt| receipt::warnings(name, receipt)) {
-            call().warn(warning.at(at(name)));
-        }
-        let (line, warnings) = match outcome? {
+        let (outcome, receipt) = draining.run(&manager.client(), &call().stop).await;
+        report_receipt(name, &at(name), receipt.as_ref());
+        let line = match outcome? {
             Drained::Ended(ended) => {
-                (end(&ended), drain::end::warnings(name, &ended, policy, Subject::Action))
+                report_end(name, &at(name), Subject::Action, policy, &ended);
+                end(&ended)
             }
             Drained::InProgress(_) => {
-                let line = "the shutdown is in progress, and this action does not wait for its end";
-                (line.to_owned(), Vec::new())
+                "the shutdown is in progress, and this action does not wait for its end".to_owned()
             }
             Drained::AssumedTerminated { attempts, waited, error, .. } => {
                 let reason = Reason::Unreached { attempts, error };
@@ -82,7 +83,8 @@ impl Drain {
         };
         let peer =
             if manager.has_protected_address() { String::new() } else { format!(" ({UNVERIFIED_PEER})") };
-        Ok(Done { line: format!("{line}{peer}"), warnings })
+        call().progress.report(format!("{name}: {line}{peer}"));
+        Ok(())
     }
 }
 
@@ -94,10 +96,13 @@ fn end(ended: &Ended) -> String {
 }
 
 impl DrainConfig {
+    /// An unreachable host is always an error.
     fn policy(&self, configuration: &Configuration, start: Instant) -> DrainPolicy {
         let id = format!("action#{}", unique_suffix());
         let timeout = InvokeTimeout::invoke(&self.timeouts, DRAIN_TIMEOUT);
-        let policy = self.options.policy(configuration, &id, start, timeout, false);
+        let options =
+            DrainOptions { mode: self.mode.clone(), reason: self.reason.clone(), ..DrainOptions::default() };
+        let policy = options.policy(configuration, &id, start, timeout, false);
         DrainPolicy { until: Until::of(self.wait.unwrap_or(WAIT)), ..policy }
     }
 }
@@ -108,30 +113,11 @@ impl Block for Drain {
     type Output = ();
 
     fn schema(&self) -> Schema {
-        let mut attributes = DrainConfig::attributes();
-        attributes.retain(|name, _| name != "on_unreachable");
-        let mut describe = |name: &str, text: &str| {
-            if let Some(attribute) = attributes.get_mut(name) {
-                attribute.description = Description::markdown(text);
-            }
-        };
-        describe(
-            "mode",
-            &format!(
-                "Kind of shutdown: {}. `forceful` aborts the running jobs; a graceful drain that is in progress becomes forceful.",
-                Mode::choices()
-            ),
-        );
-        describe(
-            "retry",
-            "Retries of failed connections before the shutdown is requested. After the request, lost connections are \
-             retried until the timeout.",
-        );
         object_schema(
             0,
             "Shuts down the runners of a map of runner managers, and waits until their processes have exited. Instances and \
              `grit_runner_drain` resources do not change.",
-            attributes,
+            DrainConfig::attributes(),
         )
     }
 
@@ -141,14 +127,46 @@ impl Block for Drain {
 
     async fn run(&self, config: DrainConfig) -> Result<(), Problems> {
         let start = Instant::now();
-        let configuration = &*configured(&self.context, &config.runner_managers)?;
+        // Values that were unknown when the action was checked: an entry that is null must not be left out.
+        let mut problems = Problems::default();
+        check_managers(&config.runner_managers, &AttributePath::new("runner_managers"), &mut problems);
+        problems.or(())?;
+        let configuration = &*self.context.configured()?;
         let policy = &config.policy(configuration, start);
-        let operation = |manager: Manager, wrapper: Watched<Client>| async move {
-            self.drain(&manager, &wrapper, policy, configuration).await
-        };
-        over(manager::resolve(&config.runner_managers, configuration), start, operation, |name, failure| {
-            explain::failure(&DrainWords::of_action(name), failure)
-        })
-        .await
+        let managers = manager::resolve(&config.runner_managers, configuration);
+        let outcomes =
+            fleet::over(managers, |manager| async move { self.drain(&manager, policy, configuration).await });
+        let mut problems = Problems::default();
+        for (key, outcome) in outcomes.await {
+            if let Err(failure) = outcome {
+                problems.add(explain::failure(&DrainWords::of_action(&key), &failure));
+            }
+        }
+        problems.or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grit_plugin::Problem;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn null_entry_that_became_known_at_invoke_is_an_error() {
+        for (managers, text) in [
+            (json!(null), "`runner_managers` is required and must not be null."),
+            (json!({ "m1": null }), "`runner_managers[\"m1\"]` is null. Remove the element, or set a value."),
+        ] {
+            let config = DrainConfig {
+                runner_managers: serde_json::from_value(managers).unwrap(),
+                ..DrainConfig::default()
+            };
+            let problems = Drain { context: Arc::default() }.run(config).await.unwrap_err();
+            let errors: Vec<_> = problems.iter().map(Problem::detail).collect();
+            let [error] = errors.as_slice() else { panic!("{errors:?}") };
+            assert!(error.starts_with(text), "{error}");
+        }
     }
 }

@@ -49,8 +49,6 @@ pub trait SimulatedWrapper: Send + Sync {
         deadline: Option<Instant>,
     ) -> BoxFuture<'_, Result<v1::Status, ClientError>>;
     fn running_jobs(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<Vec<u64>, ClientError>>;
-    fn cancel(&self, id: String, deadline: Option<Instant>)
-    -> BoxFuture<'_, Result<v1::Status, ClientError>>;
     fn start(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>>;
 }
 
@@ -111,15 +109,6 @@ impl Wrapper for Client {
         self.contact.noted(match &self.connection {
             Connection::Ssh(client) => client.running_jobs().await,
             Connection::Simulated(wrapper, end) => wrapper.running_jobs(*end).await,
-        })
-    }
-
-    async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
-        self.contact.noted(match &self.connection {
-            Connection::Ssh(client) => client.cancel(id).await,
-            Connection::Simulated(wrapper, end) => {
-                wrapper.cancel(id.to_owned(), *end).await.map(|status| Some(status.into()))
-            }
         })
     }
 

@@ -32,9 +32,6 @@ pub trait Wrapper: Send + Sync + Sized {
         async { Ok(Vec::new()) }
     }
 
-    /// Cancels a drain whose signal was not sent yet: the drain with this id, or any drain if the id is empty. `None`: not supported.
-    fn cancel(&self, id: &str) -> impl Future<Output = Result<Option<Snapshot>, ClientError>> + Send;
-
     /// Starts a runner that has exited, if the wrapper supports it.
     fn start(&self) -> impl Future<Output = Result<Start, ClientError>> + Send;
 }

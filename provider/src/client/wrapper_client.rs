@@ -219,24 +219,6 @@ impl Wrapper for WrapperClient {
         Ok(jobs.into_iter().flatten().filter_map(|job| job.id).collect())
     }
 
-    async fn cancel(&self, id: &str) -> Result<Option<Snapshot>, ClientError> {
-        if self.api() == Some(Api::Upstream) {
-            return Ok(None);
-        }
-        let wire = v1::CancelRequest { id: id.to_owned() };
-        let call = |channel| async move {
-            let response = v1_client(channel).cancel(wire).await?;
-            match response.get_ref().status {
-                Some(_) => Ok(response),
-                None => Err(Status::internal("the response has no status")),
-            }
-        };
-        Ok(self
-            .supported(self.call("Cancel", call).await)?
-            .and_then(|response| response.status)
-            .map(Snapshot::from))
-    }
-
     async fn start(&self) -> Result<Start, ClientError> {
         if self.api() == Some(Api::Upstream) {
             return Ok(Start::NotSupported);

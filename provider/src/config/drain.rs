@@ -1,4 +1,4 @@
-//! The options of a drain, which `grit_runner_drain`, `grit_runner_shutdown` and the action `grit_drain` have in common.
+//! The options of a drain, which `grit_runner_drain` and `grit_runner_shutdown` have in common.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) const DRAIN_ATTEMPTS: u32 = 12;
 pub(crate) const WAIT: bool = true;
 
 object! {
-    /// The options of one drain. An action has no `on_unreachable`.
+    /// The options of one drain.
     pub(crate) struct DrainOptions {
         pub(crate) mode: Value<String> = text =>
             format!("Kind of shutdown: {}. `forceful` aborts the running jobs.", Mode::choices()), check_member::<Mode>;
@@ -45,7 +45,6 @@ object! {
             OnTimeout::choices(),
             human(FORCE_LIMIT)
         ), check_member::<OnTimeout>;
-        #[serde(default)]
         pub(crate) on_unreachable: Value<String> = text => format!(
             "Action when the host is unreachable before the shutdown is requested: {}. `assume_terminated` treats a host as terminated \
              if nothing responds at its address, and the same run has reached another host: jobs that are still running on this host are \
@@ -122,7 +121,7 @@ impl DrainOptions {
     }
 }
 
-fn check_reason(reason: &Value<String>, path: &AttributePath, problems: &mut Problems) {
+pub(crate) fn check_reason(reason: &Value<String>, path: &AttributePath, problems: &mut Problems) {
     if let Value::Value(reason) = reason
         && reason.chars().count() > MAX_REASON
     {
@@ -131,7 +130,7 @@ fn check_reason(reason: &Value<String>, path: &AttributePath, problems: &mut Pro
 }
 
 /// An id that the wrapper accepts. It ends as this one, so that it stays unique.
-pub(crate) fn shortened(id: &str) -> String {
+fn shortened(id: &str) -> String {
     const END: usize = 50;
     let length = id.chars().count();
     if length <= MAX_DRAIN_ID {

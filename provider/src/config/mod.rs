@@ -6,7 +6,6 @@ pub(crate) mod contract;
 pub(crate) mod drain;
 pub(crate) mod enum_attribute;
 pub(crate) mod gitlab;
-pub(crate) mod health_level;
 pub(crate) mod manager;
 pub(crate) mod number;
 pub(crate) mod object;

@@ -3,6 +3,7 @@
 mod outcome;
 mod policy;
 mod process;
+mod progress;
 
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::process::{DrainingProcess, Replaced};
+use self::{
+    process::{DrainingProcess, Replaced},
+    progress::Lines,
+};
 use super::{
     failure::Failure,
     retry::Retry,
@@ -68,6 +72,7 @@ pub async fn run<W: Wrapper>(
         started_by: StartedBy::Before,
         recording_refused: false,
         process: DrainingProcess::default(),
+        lines: Lines::new(manager),
     };
     wait::run(drain, state, wrapper, &policy.retry, stop).await
 }
@@ -93,6 +98,7 @@ struct Drain<'a, W> {
     /// The wrapper refused to record the drain of a runner that had exited.
     recording_refused: bool,
     process: DrainingProcess,
+    lines: Lines<'a>,
 }
 
 impl<W: Wrapper> Operation for Drain<'_, W> {
@@ -101,7 +107,7 @@ impl<W: Wrapper> Operation for Drain<'_, W> {
 
     async fn step(&mut self, state: &mut WaitState<'_>) -> Result<Step, ClientError> {
         let mut snapshot = self.wrapper.until(state.deadline).read_status().await?;
-        Self::received(&snapshot, state);
+        self.received(&snapshot, state);
         match self.process.follow(&snapshot) {
             None => {}
             Some(Replaced::ByRestart) => self.asked = None,
@@ -202,6 +208,7 @@ impl<W: Wrapper> Operation for Drain<'_, W> {
     }
 
     fn log_progress(&self, state: &WaitState<'_>) {
+        self.lines.state(state.last.as_ref(), state.lost.as_ref());
         let (manager, waited) = (state.manager, human(state.start.elapsed()));
         match &state.lost {
             Some(error) => {
@@ -246,7 +253,7 @@ impl<W: Wrapper> Drain<'_, W> {
                 tracing::info!(manager = state.manager, forceful, joined, status = %snapshot.report.status, "shutdown requested");
                 self.asked = Some(Instant::now());
                 self.requested = Requested::Accepted;
-                Self::received(&snapshot, state);
+                self.received(&snapshot, state);
                 Ok(snapshot)
             }
             Err(error) => {
@@ -336,7 +343,8 @@ impl<W: Wrapper> Drain<'_, W> {
             && error.confirmation() != Confirmation::Contradicted
     }
 
-    fn received(snapshot: &Snapshot, state: &mut WaitState<'_>) {
+    fn received(&mut self, snapshot: &Snapshot, state: &mut WaitState<'_>) {
+        self.lines.read(snapshot);
         if state.last.as_ref().is_none_or(|last| last.report != snapshot.report) {
             let drain = snapshot.drain();
             let drained_by = drain.map(|drain| drain.id.as_str());

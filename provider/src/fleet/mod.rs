@@ -7,7 +7,6 @@
 //! draining, and the next call joins the drain.
 
 pub(crate) mod absence;
-pub(crate) mod cancel;
 pub mod drain;
 pub(crate) mod draining;
 mod failure;

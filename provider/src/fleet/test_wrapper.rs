@@ -26,8 +26,6 @@ pub(super) struct ScriptInput {
     pub forceful: Option<Duration>,
     /// Requests to start the runner so far.
     pub starts: usize,
-    /// Requests to cancel the drain so far.
-    pub cancels: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,14 +100,13 @@ pub(super) struct Scripted<F> {
     start: Instant,
     asked: Mutex<(Vec<Instant>, Vec<Instant>)>,
     starts: AtomicUsize,
-    cancels: AtomicUsize,
 }
 
 impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> Scripted<F> {
     pub(super) fn new(script: F) -> Self {
-        let (starts, cancels) = Default::default();
+        let starts = AtomicUsize::default();
         let (start, asked) = (Instant::now(), Mutex::default());
-        Self { script, start, asked, starts, cancels }
+        Self { script, start, asked, starts }
     }
 
     /// Since the start.
@@ -131,7 +128,6 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> S
             graceful: since(&asked.0),
             forceful: since(&asked.1),
             starts: self.starts.load(Ordering::SeqCst),
-            cancels: self.cancels.load(Ordering::SeqCst),
         };
         Ok((self.script)(input)?.into())
     }
@@ -167,12 +163,6 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
 
     async fn running_jobs(&self) -> Result<Vec<u64>, ClientError> {
         Ok(vec![17, 18])
-    }
-
-    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
-        self.answer()?;
-        self.cancels.fetch_add(1, Ordering::SeqCst);
-        self.answer().map(Some)
     }
 
     async fn start(&self) -> Result<Start, ClientError> {

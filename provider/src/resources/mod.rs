@@ -1,7 +1,7 @@
 //! The managed resources.
 
 mod early_drain;
-mod report;
+pub(crate) mod report;
 mod runner_drain;
 mod runner_health;
 mod runner_shutdown;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Logs an empty list of jobs, and warns about lost jobs and about what prevents the list. `path`: the attribute of the manager.
-pub(super) fn report_receipt(name: &str, path: &AttributePath, receipt: Option<&Receipt>) {
+pub(crate) fn report_receipt(name: &str, path: &AttributePath, receipt: Option<&Receipt>) {
     let Some(receipt) = receipt else { return };
     if receipt.is_empty_list() {
         tracing::info!(manager = name, "{}", receipt::EMPTY);
@@ -27,7 +27,7 @@ pub(super) fn report_receipt(name: &str, path: &AttributePath, receipt: Option<&
 }
 
 /// Logs how the runner exited, and warns if it did not exit cleanly. `path`: the attribute of the manager.
-pub(super) fn report_end(
+pub(crate) fn report_end(
     name: &str,
     path: &AttributePath,
     subject: Subject,

@@ -171,7 +171,7 @@ impl Origin {
             Request::Start if is_users && is_drained => {
                 world.excuses.insert(instance.to_owned(), "a user started its runner after the drain");
             }
-            Request::Start | Request::Cancel(_) => {}
+            Request::Start => {}
         }
     }
 

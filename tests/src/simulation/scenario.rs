@@ -13,7 +13,7 @@ use super::{
     options::{Level, Options},
     random::Random,
     runner::Kind,
-    terraform::{ActionKind, Interrupt},
+    terraform::Interrupt,
     world::Inner,
 };
 
@@ -94,8 +94,8 @@ pub(super) struct Step {
     pub(super) parallelism: usize,
     /// The plan is saved, and applied after this time.
     pub(super) saved: Option<Duration>,
-    /// The actions that other users invoke meanwhile, for the host with this number.
-    pub(super) actions: Vec<(Duration, ActionKind, u64)>,
+    /// When other users invoke `grit_drain` meanwhile, for the host with this number.
+    pub(super) actions: Vec<(Duration, u64)>,
     /// After the command.
     pub(super) pause: Duration,
     pub(super) after_failure: Next,
@@ -235,7 +235,9 @@ impl Step {
             interrupt: random.percent(20).then(|| interrupt(random)),
             parallelism: *random.pick(&[10, 10, 10, 1, 30]),
             saved: random.percent(10).then(|| random.millis(1_000, 60_000)),
-            actions: (0..random.below(4).saturating_sub(1)).map(|_| action(random)).collect(),
+            actions: (0..random.below(4).saturating_sub(2))
+                .map(|_| (random.millis(100, 60_000), random.below(1_000)))
+                .collect(),
             pause: random.millis(1_000, 60_000),
             after_failure: match random.below(10) {
                 0..2 => Next::RollBack,
@@ -329,16 +331,6 @@ fn interrupt(random: &mut Random) -> Interrupt {
         _ if random.percent(50) => Interrupt::Kill(random.millis(100, 10_000)),
         _ => Interrupt::KillWithoutState(after),
     }
-}
-
-fn action(random: &mut Random) -> (Duration, ActionKind, u64) {
-    let kind = *random.pick(&[
-        ActionKind::Drain,
-        ActionKind::CancelDrain,
-        ActionKind::CancelDrain,
-        ActionKind::Start,
-    ]);
-    (random.millis(100, 60_000), kind, random.below(1_000))
 }
 
 impl Timed {

@@ -1,4 +1,4 @@
-//! The actions: `terraform apply -invoke=action.TYPE.NAME`, on Terraform 1.14 and later.
+//! The action `grit_drain`: `terraform apply -invoke=action.TYPE.NAME`, on Terraform 1.14 and later.
 
 mod upstream;
 
@@ -11,7 +11,7 @@ use grit_tests::{
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-/// A workspace with the action `x` of each type over these runner managers, and further attributes of each.
+/// A workspace with the action over these runner managers, and further attributes.
 fn workspace(lab: &Lab, instances: &[&Instance], more: &Json) -> Workspace {
     let workspace = Workspace::new(&["grit"]).unwrap();
     write(&workspace, lab, instances, more);
@@ -26,31 +26,22 @@ fn write(workspace: &Workspace, lab: &Lab, instances: &[&Instance], more: &Json)
         .into();
     let mut config = json!({
         "runner_managers": managers,
-        "retry": { "attempts": 2, "min_delay": "100ms" },
         "timeouts": { "invoke": "60s" },
     });
     config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let action = |keys: &[&str]| {
-        let mut config = config.clone();
-        config.as_object_mut().unwrap().retain(|key, _| {
-            ["runner_managers", "retry", "timeouts"].contains(&key.as_str()) || keys.contains(&key.as_str())
-        });
-        json!({ "x": { "config": config } })
-    };
     let main = json!({
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
-        "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
-        "action": {
-            "grit_drain": action(&["mode", "on_timeout", "reason", "wait"]),
-            "grit_start": action(&["level"]),
-            "grit_cancel_drain": action(&["drain_id"]),
-        },
+        "provider": { "grit": {
+            "ssh": { "private_key_path": lab.client_key().path },
+            "retry": { "attempts": 2, "min_delay": "100ms" },
+        } },
+        "action": { "grit_drain": { "x": { "config": config } } },
     });
     workspace.write("main.tf.json", &main.to_string()).unwrap();
 }
 
-fn invoke(workspace: &Workspace, action: &str) -> Run {
-    workspace.run(["apply", "-json", "-auto-approve", &format!("-invoke=action.{action}.x")]).unwrap()
+fn invoke(workspace: &Workspace) -> Run {
+    workspace.run(["apply", "-json", "-auto-approve", "-invoke=action.grit_drain.x"]).unwrap()
 }
 
 /// All errors as one text: Terraform 1.14 and 1.15 join the errors of an action.
@@ -78,7 +69,7 @@ fn signals(lab: &Lab, host: &str) -> Vec<String> {
 }
 
 #[test]
-fn drain_action_reports_jobs_and_start_action_restarts() {
+fn drain_action_reports_jobs() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
     let ((blue, blue_host), (green, green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
@@ -124,17 +115,12 @@ fn drain_action_reports_jobs_and_start_action_restarts() {
     assert_eq!((lab.queue().tally().finished, lab.queue().tally().lost), (2, 0));
 
     // Again: nothing is left to do.
-    let again = invoke(&workspace, "grit_drain").succeeded();
+    let again = invoke(&workspace).succeeded();
     assert!(
         progress(&again).contains(&"blue: the runner had already exited".to_owned()),
         "{:?}",
         progress(&again)
     );
-
-    let started = invoke(&workspace, "grit_start").succeeded();
-    let lines = progress(&started);
-    assert!(lines.contains(&"green: running, health level polling".to_owned()), "{lines:?}");
-    assert!(blue_host.runner_pid().is_some() && green_host.runner_pid().is_some());
 }
 
 #[test]
@@ -146,7 +132,7 @@ fn drain_action_reports_each_failed_manager() {
     let workspace = workspace(&lab, &[&blue, &green, &red], &json!({}));
     blue_host.cut_off();
     red_host.signal_wrapper(Signal::KILL).unwrap();
-    let failed = invoke(&workspace, "grit_drain").failed();
+    let failed = invoke(&workspace).failed();
     let errors = errors(&failed);
     for name in ["blue", "red"] {
         assert!(errors.contains(&format!("Runner manager \"{name}\"")), "{name}: {errors}");
@@ -168,7 +154,7 @@ fn drain_action_times_out_then_stops_forcefully() {
         1 => Ok(()),
         other => Err(other),
     });
-    let late = invoke(&workspace, "grit_drain").failed();
+    let late = invoke(&workspace).failed();
     let errors = errors(&late);
     for part in
         ["Runner was not drained in time", "1 job left", "still draining on the host", "Code: timed_out"]
@@ -178,7 +164,7 @@ fn drain_action_times_out_then_stops_forcefully() {
 
     // The emergency stop: it joins the drain and makes it forceful.
     write(&workspace, &lab, &[&blue], &json!({ "mode": "forceful" }));
-    let stopped = invoke(&workspace, "grit_drain").succeeded();
+    let stopped = invoke(&workspace).succeeded();
     let lines = progress(&stopped);
     assert!(lines.iter().any(|line| line.starts_with("blue: terminating")), "{lines:?}");
     assert_eq!(host.runner_pid(), None);
@@ -195,7 +181,7 @@ fn drain_action_without_wait_returns_before_the_exit() {
         1 => Ok(()),
         other => Err(other),
     });
-    let started = invoke(&workspace, "grit_drain").succeeded();
+    let started = invoke(&workspace).succeeded();
     assert_eq!(
         progress(&started).last().map(String::as_str),
         Some("blue: the shutdown is in progress, and this action does not wait for its end")
@@ -204,7 +190,7 @@ fn drain_action_without_wait_returns_before_the_exit() {
     lab.queue().release(&jobs);
     poll::until("the runner has exited", PATIENCE, || host.runner_pid().map_or(Ok(()), Err));
     write(&workspace, &lab, &[&blue], &json!({}));
-    let waited = invoke(&workspace, "grit_drain").succeeded();
+    let waited = invoke(&workspace).succeeded();
     assert_eq!(progress(&waited).last().map(String::as_str), Some("blue: the runner had already exited"));
     assert_eq!((host.runner_pid(), signals(&lab, "blue")), (None, vec!["SIGQUIT".to_owned()]));
     assert_eq!(lab.queue().tally().lost, 0);
@@ -236,47 +222,10 @@ fn interrupted_drain_action_continues_on_host() {
     workspace.providers().assert_none_left(PATIENCE);
     assert!(host.runner_pid().is_some());
 
-    // SIGQUIT was sent, so the drain cannot be cancelled any more.
-    let refused = invoke(&workspace, "grit_cancel_drain").failed();
-    let errors = errors(&refused);
-    for part in ["SIGQUIT was already sent", "`grit_start`", "Code: refused"] {
-        assert!(errors.contains(part), "{part}: {errors}");
-    }
-
     lab.queue().release(&jobs);
-    let resumed = invoke(&workspace, "grit_drain").succeeded();
+    let resumed = invoke(&workspace).succeeded();
     assert_eq!(signals(&lab, "blue"), ["SIGQUIT"], "{:?}", progress(&resumed));
     assert_eq!(lab.queue().tally().lost, 0);
-}
-
-#[test]
-fn cancel_action_keeps_a_young_runner_running() {
-    need(core().has_actions());
-    let lab = Lab::start().unwrap();
-    // SIGQUIT is delayed for this time after the start of the runner.
-    lab.cloud().shape(|_, spec| *spec = spec.clone().wrapper(&["--start-grace", "10m"]));
-    let (blue, host) = manager(&lab, "blue");
-    let workspace = workspace(&lab, &[&blue], &json!({}));
-    let nothing = invoke(&workspace, "grit_cancel_drain").succeeded();
-    assert!(
-        progress(&nothing).contains(&"blue: no drain is in progress".to_owned()),
-        "{:?}",
-        progress(&nothing)
-    );
-
-    let mut session =
-        workspace.start(["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.x"]).unwrap();
-    session.wait_for_text("blue: draining", PATIENCE);
-    session.ctrl_c().unwrap();
-    session.wait(PATIENCE);
-    let cancelled = invoke(&workspace, "grit_cancel_drain").succeeded();
-    assert!(
-        progress(&cancelled).contains(&"blue: the drain was cancelled".to_owned()),
-        "{:?}",
-        progress(&cancelled)
-    );
-    assert_eq!(signals(&lab, "blue"), Vec::<String>::new());
-    assert!(host.runner_pid().is_some());
 }
 
 #[test]
@@ -286,25 +235,17 @@ fn action_configuration_is_checked_at_validate() {
     let (blue, _host) = manager(&lab, "blue");
     let wrong = json!({
         "mode": "gentle",
-        "on_timeout": "wait",
-        "level": "high",
         "timeouts": { "invoke": "soon" },
     });
     let workspace = workspace(&lab, &[&blue], &wrong);
     let invalid = workspace.validate().unwrap().failed();
     let errors = invalid.errors();
-    for part in [
-        "`mode` is \"gentle\"",
-        "`on_timeout` is \"wait\"",
-        "`level` is \"high\"",
-        "`timeouts.invoke`: \"soon\"",
-    ] {
+    for part in ["`mode` is \"gentle\"", "`timeouts.invoke`: \"soon\""] {
         assert!(errors.iter().any(|(_, detail)| detail.contains(part)), "{part}: {errors:?}");
     }
     assert_eq!(signals(&lab, "blue"), Vec::<String>::new());
 }
 
-/// The examples of the pages, over two runner managers.
 /// Terraform neither validates nor plans an action again when its values have become known.
 #[test]
 fn value_known_only_at_apply_is_checked_before_the_action() {
@@ -341,8 +282,9 @@ fn value_known_only_at_apply_is_checked_before_the_action() {
     }
 }
 
+/// The example of the page, over two runner managers.
 #[test]
-fn action_examples_run_as_shown() {
+fn action_example_runs_as_shown() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
     let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
@@ -368,22 +310,12 @@ resource "grit_runner_drain" "example" {{
         serde_json::to_string(&managers.to_string()).unwrap()
     );
     let workspace = Workspace::new(&["grit"]).unwrap();
-    let examples = [
-        include_str!("../../../examples/actions/grit_drain/action.tf"),
-        include_str!("../../../examples/actions/grit_start/action.tf"),
-        include_str!("../../../examples/actions/grit_cancel_drain/action.tf"),
-    ];
-    workspace.write("main.tf", &format!("{main}{}", examples.concat())).unwrap();
+    let example = include_str!("../../../examples/actions/grit_drain/action.tf");
+    workspace.write("main.tf", &format!("{main}{example}")).unwrap();
     workspace.apply().unwrap().succeeded();
-    let invoke = |action: &str| {
-        let invoke = format!("-invoke=action.{action}.maintenance");
-        workspace.run(["apply", "-json", "-auto-approve", &invoke]).unwrap().succeeded()
-    };
-    invoke("grit_drain");
+    let invoke = ["apply", "-json", "-auto-approve", "-invoke=action.grit_drain.maintenance"];
+    workspace.run(invoke).unwrap().succeeded();
     assert_eq!(blue_host.runner_pid(), None);
-    invoke("grit_start");
-    assert!(blue_host.runner_pid().is_some());
-    invoke("grit_cancel_drain");
     assert_eq!(signals(&lab, "green"), ["SIGQUIT"]);
     workspace.destroy().unwrap().succeeded();
 }

@@ -120,6 +120,27 @@ fn failed_shutdown_errors_match_snapshot() {
     ]));
 }
 
+#[test]
+fn failed_drain_action_errors_match_snapshot() {
+    let last = || Some(RunnerStatus::InShutdown.into());
+    let timed_out = |forceful| {
+        let problem = Reason::Problem(NotDrained::TimedOut { forceful });
+        failed(hours(1), Requested::Accepted, last(), problem)
+    };
+    let interrupted = |requested, last| failed(hours(1), requested, last, Reason::Interrupted(None));
+    let not_drained = |cause| failure(&DrainWords::of_action("m1"), &cause);
+    let unreached =
+        |requested| failed(hours(1), requested, None, Reason::Unreached { attempts: 12, error: gone() });
+    insta::assert_snapshot!(all(vec![
+        not_drained(unreached(Requested::No)),
+        not_drained(unreached(Requested::Perhaps)),
+        not_drained(timed_out(false)),
+        not_drained(timed_out(true)),
+        not_drained(interrupted(Requested::No, None)),
+        not_drained(interrupted(Requested::Accepted, last())),
+    ]));
+}
+
 fn planned_drain(mode: Mode, on_timeout: OnTimeout, health_ends: bool) -> Option<Problem> {
     let unknown_instance = mode == Mode::Forceful;
     planned("m1", "10.0.0.7", &Planned { mode, timeout: hours(3), on_timeout, health_ends, unknown_instance })

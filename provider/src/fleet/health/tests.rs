@@ -284,10 +284,6 @@ impl Wrapper for &StaysStopped {
         panic!("a health check drains nothing")
     }
 
-    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
-        panic!("a health check cancels no drain")
-    }
-
     async fn start(&self) -> Result<Start, ClientError> {
         match self.0 {
             Some(start) => Ok(start),

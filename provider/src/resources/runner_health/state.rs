@@ -15,8 +15,7 @@ use super::evidence::Evidence;
 use crate::{
     client::{Level, RunnerStatus},
     config::{
-        enum_attribute::{EnumAttribute as _, check_member, member},
-        health_level::RequiredLevel,
+        enum_attribute::{EnumAttribute, check_member, member},
         manager::{RunnerManagerArgs, RunnerManagers, check_managers, required_managers},
         number::{check_whole, whole},
         object::{check_object, object},
@@ -56,8 +55,8 @@ object! {
             "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes them. Every \
              level except `process` requires grit-wrapper on the host, and a `listen_address` in the configuration of the runner. A \
              runner manager that cannot prove the level is an error at once.",
-            RequiredLevel::<true>::choices()
-        ), check_member::<RequiredLevel<true>>;
+            Level::choices()
+        ), check_member::<Level>;
         #[serde(default)]
         pub(super) min_jobs: Value<Number> = number => format!(
             "Number of jobs that must have ended successfully on each runner manager since the start of its process. Requires \
@@ -139,7 +138,7 @@ impl HealthState {
     }
 
     fn required_level(&self) -> Level {
-        member::<RequiredLevel<true>>(&self.level).0
+        member(&self.level)
     }
 
     /// The level, if it does not prove that the runners take jobs.
@@ -244,6 +243,17 @@ pub(super) fn warn_of_unhealthy(state: &HealthState, planned: &HealthState) {
     if !found.is_empty() {
         call().warn(health::unhealthy_at_refresh(&found).at(AttributePath::new("runner_managers")));
     }
+}
+
+impl EnumAttribute for Level {
+    const VALUES: &'static [(Self, &'static str)] = &[
+        (Self::Process, "process"),
+        (Self::Ready, "ready"),
+        (Self::Polling, "polling"),
+        (Self::Working, "working"),
+    ];
+    /// A lower level does not prove that the runner takes jobs, and an idle runner reaches no higher one.
+    const DEFAULT: Self = Self::Polling;
 }
 
 /// The runner managers that have no entry in `guards`, where that attribute is used.

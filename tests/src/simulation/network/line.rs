@@ -46,7 +46,6 @@ pub(in crate::simulation) struct Line {
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::simulation) enum Request {
     Drain(v1::DrainRequest),
-    Cancel(String),
     Start,
 }
 
@@ -293,14 +292,6 @@ impl SimulatedWrapper for Line {
         self.call("ListJobs", deadline, work).boxed()
     }
 
-    fn cancel(
-        &self,
-        id: String,
-        deadline: Option<Instant>,
-    ) -> BoxFuture<'_, Result<v1::Status, ClientError>> {
-        self.request("Cancel", Request::Cancel(id), deadline).boxed()
-    }
-
     fn start(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>> {
         async move { self.request("Start", Request::Start, deadline).await.map(drop) }.boxed()
     }
@@ -320,10 +311,6 @@ impl Inner {
                 Ok(stop) => Event::Stop(stop),
                 Err(why) => return Err(Rejected(Code::InvalidArgument, why)),
             },
-            Request::Cancel(id) => {
-                let id = Some(id).filter(|id| !id.is_empty()).map(|id| StopId::from(id.as_str()));
-                Event::Cancel(Cancel { id, ..Cancel::default() })
-            }
             Request::Start => Event::Start,
         };
         let refused = |refusal: grit_wrapper::supervise::Refusal| {
@@ -332,7 +319,7 @@ impl Inner {
         self.deliver(instance, event).map_err(refused)?;
         match request {
             Request::Drain(request) => self.accepted(instance, request.mode() == v1::Mode::Forceful),
-            Request::Cancel(_) | Request::Start => self.cancelled(instance),
+            Request::Start => self.cancelled(instance),
         }
         Ok(())
     }
@@ -360,7 +347,6 @@ impl Inner {
         }
         let name = match &request {
             Request::Drain(_) => "drain",
-            Request::Cancel(_) => "cancel",
             Request::Start => {
                 if self.hosts.get(instance).is_some_and(|host| host.promise.accepted) {
                     self.excuses.insert(instance.to_owned(), "a request to start its runner was late");

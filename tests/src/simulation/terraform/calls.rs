@@ -233,35 +233,15 @@ impl Drop for Listens<'_> {
     }
 }
 
-/// An action that a user invokes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::simulation) enum ActionKind {
-    Drain,
-    CancelDrain,
-    Start,
-}
-
-/// `terraform apply -invoke`, for one runner manager.
-pub(in crate::simulation) async fn invoke(
-    world: &Arc<World>,
-    kind: ActionKind,
-    instance: &str,
-    address: &str,
-) {
+/// `terraform apply -invoke` of `grit_drain`, for one runner manager.
+pub(in crate::simulation) async fn invoke(world: &Arc<World>, instance: &str, address: &str) {
     let origin = Arc::new(Origin::new(None));
     let process = Process::start(world, "", &origin).await;
-    let (action_type, attributes): (_, &[&str]) = match kind {
-        ActionKind::Drain => {
-            ("grit_drain", &["wait", "timeouts", "mode", "on_timeout", "on_lost_jobs", "reason", "retry"])
-        }
-        ActionKind::CancelDrain => ("grit_cancel_drain", &["drain_id", "retry", "timeouts"]),
-        ActionKind::Start => ("grit_start", &["level", "retry", "timeouts"]),
-    };
     let manager = values::manager(instance, values::text(address));
     let managers = Dynamic::Object(values::members([("m", manager.clone())]));
-    let config = values::action(attributes, values::members([("runner_managers", managers)]));
+    let config = values::action(values::members([("runner_managers", managers)]));
     let request = pb::invoke_action::Request {
-        action_type: action_type.to_owned(),
+        action_type: "grit_drain".to_owned(),
         config: values::message(&config),
         ..Default::default()
     };
@@ -275,12 +255,10 @@ pub(in crate::simulation) async fn invoke(
     });
     let diagnostics: Vec<_> = completed.flatten().collect();
     let errors = errors(&diagnostics);
-    if kind == ActionKind::Drain {
-        process.drain_ended(instance, &manager, &diagnostics, errors.is_empty());
-    }
+    process.drain_ended(instance, &manager, &diagnostics, errors.is_empty());
     let mut now = world.now();
-    now.log("user", format!("{action_type} of {address} has ended: {}", errors.join("; ")));
-    now.trace.count(format!("action {action_type}: {}", errors.first().map_or("done", String::as_str)));
+    now.log("user", format!("grit_drain of {address} has ended: {}", errors.join("; ")));
+    now.trace.count(format!("action grit_drain: {}", errors.first().map_or("done", String::as_str)));
 }
 
 fn errors(diagnostics: &[pb::Diagnostic]) -> Errors {

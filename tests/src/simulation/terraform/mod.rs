@@ -19,7 +19,7 @@ use std::{
 use grit_plugin::schema::Dynamic;
 
 pub(super) use apply::Apply;
-pub(super) use calls::{ActionKind, invoke};
+pub(super) use calls::invoke;
 pub(super) use config::{Address, Config};
 pub(super) use plan::{Change, Planning, Target};
 

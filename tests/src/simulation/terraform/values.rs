@@ -11,7 +11,7 @@ const HEALTH: &str = "level min_jobs allow_shared_worker_group stable_for expect
                       triggers timeouts started_drains managers status";
 const SHUTDOWN: &str = "id runner_managers wait triggers timeouts status managers mode on_timeout on_unreachable \
                         on_lost_jobs reason retry";
-const ACTION: &str = "runner_managers wait timeouts mode on_timeout on_lost_jobs reason retry drain_id level";
+const ACTION: &str = "mode reason wait timeouts";
 const PROVIDER: &str = "ssh gitlab retry max_parallel";
 
 /// The members of an object that are not null.
@@ -59,11 +59,9 @@ pub(super) fn shutdown(more: Members) -> Dynamic {
     object(SHUTDOWN, more)
 }
 
-/// The configuration of an action, with the attributes that it has.
-pub(super) fn action(attributes: &[&str], more: Members) -> Dynamic {
-    debug_assert!(attributes.iter().all(|name| ACTION.split_whitespace().any(|known| known == *name)));
-    let nulls = attributes.iter().map(|name| ((*name).to_owned(), Dynamic::Null));
-    Dynamic::Object(nulls.chain(more).collect())
+/// The configuration of the action `grit_drain`.
+pub(super) fn action(more: Members) -> Dynamic {
+    object(ACTION, more)
 }
 
 /// An object with the given members alone.

@@ -10,7 +10,7 @@ use super::{
 use crate::simulation::{
     options::Options,
     scenario::{Layout, Next, Scenario, Step},
-    terraform::{ActionKind, Address, Apply, Config, Ended, Planning, Terraform},
+    terraform::{Address, Apply, Config, Ended, Planning, Terraform},
     world::World,
 };
 
@@ -161,7 +161,7 @@ impl Directories {
             .map(|(_, at)| at)
             .collect::<Vec<u64>>();
         for number in numbers {
-            act(&self.world, ActionKind::Drain, number).await;
+            act(&self.world, number).await;
         }
     }
 

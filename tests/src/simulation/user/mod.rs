@@ -11,7 +11,7 @@ use super::{
     host::Host,
     options::Options,
     scenario::{Layout, Scenario, Step},
-    terraform::{ActionKind, Apply, Config, Ended, Planning, Terraform, invoke},
+    terraform::{Apply, Config, Ended, Planning, Terraform, invoke},
     world::{Happening, World},
 };
 
@@ -66,23 +66,23 @@ fn schedule(world: &Arc<World>, step: &Step) {
 
 /// The actions of other users, at the same time.
 async fn actions(world: &Arc<World>, step: &Step) {
-    let all = step.actions.iter().map(|(after, kind, number)| async move {
+    let all = step.actions.iter().map(|(after, number)| async move {
         sleep(*after).await;
-        act(world, *kind, *number).await;
+        act(world, *number).await;
     });
     futures::future::join_all(all).await;
 }
 
 /// An action on the host with this number.
-async fn act(world: &Arc<World>, kind: ActionKind, number: u64) {
+async fn act(world: &Arc<World>, number: u64) {
     let host = {
         let now = world.now();
         let at = usize::try_from(number % now.hosts.len().max(1) as u64).unwrap_or_default();
         now.hosts.iter().nth(at).map(|(instance, host)| (instance.clone(), host.address.clone()))
     };
     let Some((instance, address)) = host else { return };
-    world.now().log(&instance, format!("a user invokes {kind:?}"));
-    if timeout(ACTION_LIMIT, invoke(world, kind, &instance, &address)).await.is_err() {
+    world.now().log(&instance, "a user invokes grit_drain");
+    if timeout(ACTION_LIMIT, invoke(world, &instance, &address)).await.is_err() {
         world.now().trace.count("action: the user has ended it");
     }
 }

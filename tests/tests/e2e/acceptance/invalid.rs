@@ -61,10 +61,7 @@ fn each_wrong_value_is_refused_at_validate() {
         let of_provider = errors.iter().filter(|error| error.contains("\n\nCode: "));
         let mut of_provider: Vec<_> = of_provider.map(|error| error.replace("\n\n", "\n")).collect();
         of_provider.sort();
-        if !of_provider.is_empty()
-            && !path.starts_with("grit_cancel_drain.")
-            && !path.starts_with("grit_start.")
-        {
+        if !of_provider.is_empty() {
             writeln!(text, "# {}\n{}\n", files[path], of_provider.join("\n")).unwrap();
         }
     }

@@ -6,9 +6,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Bench, Phase, attributes::Attribute};
 
-const TYPES: [&str; 3] = ["grit_drain", "grit_start", "grit_cancel_drain"];
+const TYPES: [&str; 1] = ["grit_drain"];
 
-/// The runner of the host has exited: `grit_drain` finds that, `grit_start` starts it, and `grit_cancel_drain` finds no drain.
+/// The runner of the host has exited, which `grit_drain` finds.
 pub(super) fn each_attribute_of_the_actions_is_accepted(bench: &Bench) {
     let schemas = &bench.schema["action_schemas"];
     if !schemas.is_object() {

@@ -145,13 +145,10 @@ impl Values {
             "grit_deployment" => json!({
                 "state_path": self.state_path(0), "timeouts": { "read": "60s" },
             }),
-            "grit_start" => {
-                json!({ "runner_managers": map(), "level": "process", "retry": retry, "timeouts": { "invoke": "300s" } })
-            }
-            "grit_cancel_drain" => json!({
-                "runner_managers": map(), "drain_id": "d", "retry": retry, "timeouts": { "invoke": "300s" },
+            "grit_drain" => json!({
+                "runner_managers": map(), "mode": "graceful", "reason": "one", "wait": true, "timeouts": { "invoke": "300s" },
             }),
-            // What drains has common options.
+            // The resources that drain have common options.
             _ => json!({
                 "mode": "graceful", "on_timeout": "fail", "on_lost_jobs": "warn", "reason": "one", "retry": retry,
             }),
@@ -162,9 +159,6 @@ impl Values {
             }),
             "grit_runner_shutdown" => {
                 json!({ "runner_managers": map(), "wait": true, "triggers": { "a": "1" }, "timeouts": wait })
-            }
-            "grit_drain" => {
-                json!({ "runner_managers": map(), "wait": true, "timeouts": { "invoke": "300s" } })
             }
             _ => json!({}),
         };
@@ -217,7 +211,6 @@ impl Values {
                 "on_lost_jobs" => choice("retry", "skip"),
                 "on_unreachable" => choice("assume_terminated", "skip"),
                 "reason" => text("two"),
-                "drain_id" => text("e"),
                 "expected_version" => text(""),
                 "level" => choice("polling", "high"),
                 "attempts" => Row::new(json!(4), [json!(0), json!(1.5)]),

@@ -1,4 +1,4 @@
-//! The actions with upstream's wrapper: a drain in two invocations, with a callback, and what that wrapper cannot do.
+//! The action with upstream's wrapper: a drain in two invocations.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::upstream_wrapper::{Upstream, manager};
 
 #[test]
-fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
+fn upstream_drain_in_two_invocations() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
@@ -24,17 +24,11 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
             "runner_managers": managers, "wait": wait, "timeouts": { "invoke": "60s" },
         } })
     };
-    let other =
-        json!({ "m1": { "config": { "runner_managers": managers, "timeouts": { "invoke": "60s" } } } });
     let main = json!({
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": { "ssh": { "private_key_path": lab.client_key().path } } },
         "action": {
             "grit_drain": { "start": drain(false), "finish": drain(true) },
-            "grit_start": { "m1": { "config": {
-                "runner_managers": managers, "level": "process", "timeouts": { "invoke": "60s" },
-            } } },
-            "grit_cancel_drain": other,
         },
     });
     let workspace = Workspace::new(&["grit"]).unwrap();
@@ -42,9 +36,6 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
     let invoke = |action: &str| {
         workspace.run(["apply", "-json", "-auto-approve", &format!("-invoke=action.{action}")]).unwrap()
     };
-    let nothing = invoke("grit_cancel_drain.m1").succeeded();
-    assert!(nothing.stdout.contains("m1: no drain is in progress"), "{}", nothing.stdout);
-
     let started = invoke("grit_drain.start").succeeded();
     let end = "does not wait for its end (over TCP, not verified)";
     assert!(
@@ -53,9 +44,6 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
         started.stdout
     );
     assert_eq!(started.warnings(), []);
-    let refused = invoke("grit_cancel_drain.m1").failed();
-    assert!(refused.errors()[0].1.contains("cannot cancel a drain"), "{:?}", refused.errors());
-
     let arguments = ["apply", "-auto-approve", "-no-color", "-invoke=action.grit_drain.finish"];
     let session = workspace.start(arguments).unwrap();
     session.wait_for_text("m1: draining", PATIENCE);
@@ -68,6 +56,4 @@ fn upstream_drain_in_two_invocations_and_what_is_not_supported() {
     let again = invoke("grit_drain.finish").succeeded();
     let exited = "m1: the runner had already exited (over TCP, not verified)";
     assert!(again.stdout.contains(exited), "{}", again.stdout);
-    let refused = invoke("grit_start.m1").failed();
-    assert!(refused.errors()[0].1.contains("cannot start a runner"), "{:?}", refused.errors());
 }

@@ -41,10 +41,6 @@ impl<F: Fn(ScriptInput) -> Result<RunnerStatus, ScriptedFault> + Sync> Wrapper f
         (&self.wrapper).drain(request).await
     }
 
-    async fn cancel(&self, _: &str) -> Result<Option<Snapshot>, ClientError> {
-        Ok(None)
-    }
-
     async fn start(&self) -> Result<crate::client::Start, ClientError> {
         self.pass().await?;
         (&self.wrapper).start().await
