@@ -28,7 +28,7 @@ fn health(keys: &[&str], status: &str) -> Json {
     let managers = keys.iter().map(|key| ((*key).to_owned(), manager(key)));
     let guards = keys.iter().map(|key| ((*key).to_owned(), json!(format!("{key}#1"))));
     object(
-        "level min_jobs allow_shared_worker_group stable_for expected_version start_if_stopped retry triggers timeouts \
+        "level min_jobs stable_for expected_version start_if_stopped retry triggers timeouts \
          started_drains managers",
         json!({
             "id": "health#1", "start_drains": true, "status": status,

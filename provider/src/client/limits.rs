@@ -16,9 +16,6 @@ const MAX_NAME: usize = 256;
 /// For reasons, which are read by people. grit-wrapper sends as many, and then their number.
 const MAX_REASONS: usize = 20;
 
-/// For autoscaling groups, which are compared with those of other managers and must not be left out. grit-wrapper sends no more.
-const MAX_WORKER_GROUPS: usize = 100;
-
 /// For GitLab instances and the runners at each of them. grit-wrapper sends no more.
 const MAX_REGISTRATIONS: usize = 20;
 const MAX_RUNNER_IDS: usize = 1000;
@@ -62,8 +59,6 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
             health.reasons.push(format!("and {others} more"));
         }
         health.reasons.iter_mut().for_each(|reason| shorten(reason, MAX_TEXT));
-        keep(&mut health.worker_groups, MAX_WORKER_GROUPS);
-        health.worker_groups.iter_mut().for_each(|group| shorten(group, MAX_NAME));
     }
     status
 }
@@ -103,7 +98,6 @@ mod tests {
             reasons,
             runner_version: Some("v".repeat(200)),
             oldest_job: Some(v1::OldestJob { age: None, stage: "s".repeat(200) }),
-            worker_groups: vec!["g".repeat(200); 100],
             ..v1::Health::default()
         };
         let drain = v1::Drain { id: "i".repeat(200), reason: "r".repeat(1000), ..v1::Drain::default() };

@@ -77,8 +77,6 @@ pub struct RunnerEvidence {
     pub verified: Option<bool>,
     /// State of the circuit breaker, if the runner uses the job router.
     pub job_router: Option<String>,
-    /// The autoscaling groups of its sections.
-    pub worker_groups: Vec<String>,
     /// The number of sections whose token GitLab rejects.
     pub rejected_sections: u32,
 }
@@ -309,7 +307,6 @@ impl From<v1::Status> for Snapshot {
             jobs_failed: health.jobs_failed,
             verified: health.verified,
             job_router: health.job_router.as_ref().map(|router| router.circuit_breaker.clone()),
-            worker_groups: health.worker_groups.clone(),
             rejected_sections: health.rejected_sections.unwrap_or_default(),
         };
         let registrations = status.registrations.into_iter().map(|registration| Registration {

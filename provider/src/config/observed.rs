@@ -1,8 +1,6 @@
 //! What a wrapper reports about its runner, as computed attributes that the health check and the status have in common.
 
-use grit_plugin::schema::{
-    AttributeType, Value, computed_as, computed_boolean, computed_number, computed_text,
-};
+use grit_plugin::schema::{Value, computed_boolean, computed_number, computed_text};
 
 use super::object::object;
 use crate::{
@@ -31,8 +29,6 @@ object! {
             "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use the job \
              router.";
         #[serde(default)]
-        pub(crate) worker_groups: Value<Vec<Value<String>>> = computed_as(AttributeType::List(Box::new(AttributeType::String))) =>
-            "Autoscaling groups in the configuration of the runner, such as `aws/runners-blue`.";
         pub(crate) wrapper: Value<String> = computed_text => "`grit-wrapper` with its version, or `upstream`.";
     }
 }
@@ -49,9 +45,6 @@ impl Observed {
             jobs_succeeded: count(evidence.and_then(|it| it.jobs_succeeded)),
             verified: optional_value(evidence.and_then(|it| it.verified)),
             job_router: optional_value(evidence.and_then(|it| it.job_router.clone())),
-            worker_groups: optional_value(
-                evidence.map(|it| it.worker_groups.iter().cloned().map(Value::Value).collect()),
-            ),
             wrapper: Value::Value(snapshot.wrapper()),
         }
     }

@@ -148,21 +148,6 @@ pub(crate) fn other_managers(healthy: &[&str], total: usize, has_drains: bool) -
     text
 }
 
-/// Several runner managers use the same autoscaling group.
-pub(crate) fn shared_worker_group(group: &str, managers: &[String]) -> Problem {
-    Problem::new(
-        Code::Refused,
-        "Runner managers share an autoscaling group",
-        format!(
-            "The runner managers {} use the same autoscaling group {group:?} for their workers. A runner manager removes workers that it \
-             did not create, and aborts the jobs that are running on them.",
-            managers.join(", ")
-        ),
-        "Create an autoscaling group for each runner manager, and replace the group together with its runner manager. If the workers are \
-         isolated in another way, set `allow_shared_worker_group = true` in each health check that has one of these runner managers.",
-    )
-}
-
 /// A runner manager whose status was not read in time.
 pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Problem {
     Problem::new(

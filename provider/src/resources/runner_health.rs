@@ -9,15 +9,11 @@ mod refresh;
 mod start_drains;
 mod state;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
-    Problem, Problems, Resource, Walk, call,
+    Problems, Resource, Walk, call,
     schema::{AttributePath, Schema, Value},
 };
 use time::OffsetDateTime;
@@ -40,25 +36,11 @@ use crate::{
     run::{Event, Row},
 };
 use evidence::Evidence;
-use state::{
-    ALLOW_SHARED_WORKER_GROUP, HEALTH_TIMEOUT, HealthState, missing_guards, removed_guards, warn_of_unhealthy,
-};
-
-/// The number of shared autoscaling groups that are reported. Two managers can share all of their groups, and one shows the mistake.
-const MAX_SHARED_GROUPS: usize = 10;
+use state::{HEALTH_TIMEOUT, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
 
 #[derive(Debug)]
 pub struct RunnerHealth {
     pub context: Arc<Context>,
-}
-
-/// Autoscaling groups that several managers use.
-#[derive(Default)]
-struct SharedGroups {
-    /// By several managers of this health check.
-    here: Vec<Problem>,
-    /// By a manager of this health check and one of another.
-    elsewhere: Vec<Problem>,
 }
 
 impl RunnerHealth {
@@ -78,33 +60,6 @@ impl RunnerHealth {
     /// Refuses two keys of one manager, and managers that a shutdown resource retires.
     fn refuse_managers(&self, planned: &HealthState) -> Result<(), Problems> {
         self.context.refuse_managers(&planned.runner_managers, &Event::Checked)
-    }
-
-    /// The autoscaling groups that a manager of this health check shares with another one that this run has read.
-    fn shared_worker_groups(&self, state: &HealthState) -> SharedGroups {
-        let mut shared = SharedGroups::default();
-        if state.allow_shared_worker_group.unwrap_or(ALLOW_SHARED_WORKER_GROUP) {
-            return shared;
-        }
-        let run = &self.context.run;
-        let mut members: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for (key, group) in state.worker_groups() {
-            let manager = state.runner_managers.as_ref_option().and_then(|managers| managers.get(key));
-            let manager = manager.map(|manager| self.context.identities(manager, None)).unwrap_or_default();
-            members.entry(group).or_default().extend(manager.wrapper.clone());
-            run.record(Row::of_manager(Event::UsesGroup(group.clone()), key, manager), call().walk);
-        }
-        for (group, managers) in members {
-            let users = run.users_of_group(group);
-            if !users.is_empty() {
-                let explained = health::shared_worker_group(group, &users);
-                let explained = explained.at(AttributePath::new("runner_managers"));
-                if managers.len() > 1 { &mut shared.here } else { &mut shared.elsewhere }.push(explained);
-            }
-        }
-        shared.here.truncate(MAX_SHARED_GROUPS);
-        shared.elsewhere.truncate(MAX_SHARED_GROUPS);
-        shared
     }
 
     /// Waits until all runner managers of `planned` are healthy, and stores the evidence in it.
@@ -142,9 +97,6 @@ impl RunnerHealth {
             Some((key, Value::Value(Evidence::new(&outcome.ok()?.snapshot, level_cap, now))))
         });
         planned.managers = Value::Value(evidence.collect());
-        let shared = self.shared_worker_groups(&planned);
-        shared.elsewhere.into_iter().for_each(|warning| call().warn(warning));
-        shared.here.into_iter().collect::<Problems>().or(())?;
         planned.status = planned.healthy();
         Ok(planned)
     }
@@ -227,8 +179,6 @@ impl Resource for RunnerHealth {
         call().keep(self.ending(&state).into());
         let id = state.id.as_ref_option().map_or("", String::as_str);
         self.context.run.record(Row::of_manager(Event::HealthRead, id, Identities::default()), call().walk);
-        let shared = self.shared_worker_groups(&state);
-        shared.here.into_iter().chain(shared.elsewhere).for_each(|warning| call().warn(warning));
         Ok(Some(state))
     }
 

@@ -52,8 +52,6 @@ pub(crate) enum Event {
     HealthRead,
     /// A plan destroys a health check: it cannot start drains.
     HealthEnding,
-    /// The runner of this runner manager uses this autoscaling group.
-    UsesGroup(String),
 }
 
 impl Event {
@@ -156,16 +154,5 @@ impl Ledger {
         let ending: BTreeSet<_> = self.of(&Event::is_ending).map(|row| &row.object).collect();
         self.waiting_is_reported = ending.len() > PARALLELISM;
         self.waiting_is_reported
-    }
-
-    pub(super) fn users_of_group(&self, group: &str) -> Vec<String> {
-        let is_user = |row: &&Row| matches!(&row.event, Event::UsesGroup(used) if used == group);
-        let users = self.rows.iter().filter(is_user);
-        let managers: BTreeSet<_> = users.clone().filter_map(|row| row.manager.wrapper.as_ref()).collect();
-        if managers.len() < 2 {
-            return Vec::new();
-        }
-        let keys: BTreeSet<_> = users.map(|row| row.object.clone()).collect();
-        keys.into_iter().collect()
     }
 }

@@ -177,11 +177,6 @@ impl Run {
         before <= PARALLELISM && ledger.alone > PARALLELISM
     }
 
-    /// The keys of the runner managers that use this autoscaling group, by the runner manager: one can be in several maps.
-    pub(crate) fn users_of_group(&self, group: &str) -> Vec<String> {
-        self.ledger().users_of_group(group)
-    }
-
     /// Whether to report, once, that the wrapper of a runner manager has a TCP address.
     pub(crate) fn reports_unprotected(&self, wrapper: WrapperIdentity) -> bool {
         self.ledger().reports_unprotected(wrapper)

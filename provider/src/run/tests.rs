@@ -346,22 +346,6 @@ fn drain_is_stored_until_the_next_run() {
 }
 
 #[test]
-fn group_of_two_managers_is_found() {
-    let run = Run::default();
-    let add = |group: &str, key: &str, manager: &str| {
-        let event = Event::UsesGroup(group.to_owned());
-        run.record(Row { instance: None, ..row(event, "", key, Some(manager)) }, Walk::Unknown);
-        run.users_of_group(group)
-    };
-    assert_eq!(add("g", "canary", "h1 w"), [""; 0]);
-    assert_eq!(add("g", "a", "h1 w"), [""; 0], "one manager, in two maps");
-    assert_eq!(add("other", "b", "h2 w"), [""; 0]);
-    assert_eq!(add("g", "c", "h3 w"), ["a", "c", "canary"]);
-    run.start(|_| None).unwrap();
-    assert_eq!(add("g", "c", "h3 w"), [""; 0]);
-}
-
-#[test]
 fn eleventh_drain_is_reported_once() {
     for health_ends in [false, true] {
         let run = Run::default();

@@ -163,7 +163,6 @@ fn texts_and_lists_of_wrapper_are_shortened() {
         let status = move || {
             let health = v1::Health {
                 reasons: [vec![long(text, 3000); 20], vec![text.to_owned(); 1000]].concat(),
-                worker_groups: [vec![long(text, 300); 100], vec![text.to_owned(); 200]].concat(),
                 runner_version: Some(long(text, 1000)),
                 oldest_job: Some(v1::OldestJob { age: None, stage: long(text, 1000) }),
                 ..v1::Health::default()
@@ -193,33 +192,6 @@ fn lists_of_tiny_texts_are_cut() {
     let (_, run) =
         through_sshd(move || Ok(running(v1::Health { reasons: reasons.clone(), ..v1::Health::default() })));
     assert!(run.failed().stderr.contains("and 59980 more"));
-
-    let groups = vec!["g".to_owned(); 30_000];
-    let (workspace, run) = through_sshd(move || {
-        let level = v1::Level::Polling.into();
-        Ok(running(v1::Health { level, worker_groups: groups.clone(), ..v1::Health::default() }))
-    });
-    run.succeeded();
-    let state = workspace.state().unwrap();
-    let groups = &state.at("grit_runner_health.all")[0].attributes["managers"]["m1"]["worker_groups"];
-    assert_eq!(groups.as_array().unwrap().len(), 100);
-}
-
-/// Two managers that share all of their groups.
-#[test]
-fn errors_about_shared_groups_are_limited() {
-    let key = KeyPair::generate().unwrap();
-    let server = SshServer::start(&[&key.public]).unwrap();
-    let groups: Vec<_> = (0..100).map(|number| format!("{number:0200}")).collect();
-    let health =
-        v1::Health { level: v1::Level::Polling.into(), worker_groups: groups, ..v1::Health::default() };
-    let wrapper = || {
-        let status = running(health.clone());
-        Hostile(Arc::new(move || Ok(status.clone()))).serve()
-    };
-    let (_, run) = apply(&key, &server, &[wrapper(), wrapper()]);
-    let text = run.failed().stderr;
-    assert_eq!(text.matches("Error: Runner managers share an autoscaling group").count(), 10, "{text}");
 }
 
 #[test]

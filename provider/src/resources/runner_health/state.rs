@@ -36,7 +36,6 @@ const MIN_JOBS: u64 = 1;
 const STABLE_FOR: Duration = Duration::ZERO;
 const START_IF_STOPPED: bool = false;
 pub(super) const START_DRAINS: bool = false;
-pub(super) const ALLOW_SHARED_WORKER_GROUP: bool = false;
 
 const HEALTHY: &str = "healthy";
 pub(super) const UNHEALTHY: &str = "unhealthy";
@@ -62,13 +61,6 @@ object! {
             "Number of jobs that must have ended successfully on each runner manager since the start of its process. Requires \
              `level = \"working\"`. Default {MIN_JOBS}. The log shows the progress (`0 of {MIN_JOBS} jobs`)."
         ), check_whole(1..=1_000_000);
-        #[serde(default)]
-        pub(super) allow_shared_worker_group: Value<bool> = boolean => format!(
-            "Allow runner managers that use the same autoscaling group for their workers (`plugin_config` of `[runners.autoscaler]`). Such \
-             runner managers remove the workers of each other, and abort their jobs: replace the group together with its runner manager. \
-             Default `{ALLOW_SHARED_WORKER_GROUP}`: a shared group is an error within this health check, and a warning between health \
-             checks."
-        );
         pub(super) stable_for: Value<String> = text => format!(
             "Time for which each runner manager must stay healthy without interruption; shorter than both `timeouts`. Default `{}`.",
             human(STABLE_FOR)
@@ -161,16 +153,6 @@ impl HealthState {
     /// The highest level that the evidence records: a job that ends must not change the state of a check that waits for no jobs.
     pub(super) fn level_cap(&self) -> Level {
         self.required_level().max(Level::Polling)
-    }
-
-    /// The autoscaling groups in the evidence, with the keys of their managers.
-    pub(super) fn worker_groups(&self) -> impl Iterator<Item = (&String, &String)> {
-        let evidence = self.managers.iter().flatten();
-        let evidence = evidence.filter_map(|(key, evidence)| Some((key, evidence.as_ref_option()?)));
-        evidence.flat_map(|(key, evidence)| {
-            let groups = evidence.observed.worker_groups.iter().flatten().filter_map(Value::as_ref_option);
-            groups.map(move |group| (key, group))
-        })
     }
 
     /// The id of a runner manager for `GRIT_ASSUME_TERMINATED`: its instance id, or the id of its drain resource.

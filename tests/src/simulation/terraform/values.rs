@@ -7,7 +7,7 @@ use grit_proto::tfplugin6 as pb;
 
 const MANAGER: &str = "username ssh_key_pem instance_id host_key";
 const DRAIN: &str = "mode on_timeout on_unreachable on_lost_jobs reason retry timeouts";
-const HEALTH: &str = "level min_jobs allow_shared_worker_group stable_for expected_version start_if_stopped retry \
+const HEALTH: &str = "level min_jobs stable_for expected_version start_if_stopped retry \
                       triggers timeouts started_drains managers status";
 const SHUTDOWN: &str = "id runner_managers wait triggers timeouts status managers mode on_timeout on_unreachable \
                         on_lost_jobs reason retry";

@@ -138,7 +138,7 @@ impl Values {
         let mut base = match of {
             "grit_runner_health" => json!({
                 "runner_managers": map(), "guards": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
-                "allow_shared_worker_group": false, "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
+                "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
                 "stable_for": "0s", "retry": retry, "triggers": { "a": "1" }, "timeouts": wait,
             }),
             "grit_runner_status" => json!({ "runner_managers": map(), "timeouts": { "read": "60s" } }),
@@ -220,7 +220,7 @@ impl Values {
                     Row::new(json!("301s"), [json!("soon"), json!("0s")])
                 }
                 "wait" => Row { other: json!(false), ..switch() },
-                "start_if_stopped" | "start_drains" | "allow_shared_worker_group" => switch(),
+                "start_if_stopped" | "start_drains" => switch(),
                 _ => return None,
             },
         })
