@@ -201,25 +201,6 @@ pub(crate) fn not_refreshed(causes: &BTreeMap<String, Vec<String>>) -> Problem {
     )
 }
 
-/// Warns at plan about removed runner managers whose drain resource (key and id) is no longer in the state.
-pub(crate) fn missing_drains(missing: &[(String, String)]) -> Problem {
-    let lines: Vec<_> =
-        missing.iter().map(|(key, id)| format!("- {key}: grit_runner_drain {id:?}")).collect();
-    Problem::new(
-        Code::Notice,
-        "Drain resources are missing from the state",
-        format!(
-            "This plan removes runner managers whose grit_runner_drain is no longer in the state:\n\n{}\n\nIf the drain resource was \
-             destroyed, its runner was drained and no action is required. If the drain resource was removed from the state (`terraform \
-             state rm`, or a `removed` block with `destroy = false`), its runner is not drained, and the jobs of this runner are lost \
-             when its instance is destroyed.",
-            lines.join("\n")
-        ),
-        "To drain such a runner, first restore the runner manager in the configuration and apply: this creates a new grit_runner_drain. \
-         Then remove the runner manager.",
-    )
-}
-
 /// Warns at plan about a level that does not prove that the runners take jobs.
 pub(crate) fn low_level(level: Level) -> Problem {
     Problem::new(

@@ -42,12 +42,6 @@ impl EarlyDrain {
     }
 }
 
-/// Whether the environment sets `-parallelism` for the commands that apply.
-pub(super) fn parallelism_is_set() -> bool {
-    let names = ["TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_ARGS_apply", "TF_CLI_ARGS_destroy"];
-    names.iter().any(|name| std::env::var(name).is_ok_and(|arguments| arguments.contains("-parallelism")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

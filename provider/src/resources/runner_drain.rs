@@ -29,11 +29,11 @@ use grit_plugin::{
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-use super::early_drain::{EarlyDrain, parallelism_is_set};
+use super::early_drain::EarlyDrain;
 use crate::{
     config::object::Object as _,
     context::{Context, unique_suffix},
-    explain::{drain, plan, start_drains},
+    explain::{drain, plan},
     manager::Identities,
     run::{Event, Refusal, Row, Successor},
 };
@@ -184,13 +184,8 @@ impl Resource for RunnerDrain {
     async fn plan_destroy(&self, prior: DrainState) -> Result<(), Problems> {
         self.record(self.ending(&prior))?;
         // Terraform plans again in the apply, where a warning would be too late.
-        if call().walk != Walk::Apply {
-            if self.context.run.reports_waiting_drains() && !parallelism_is_set() {
-                call().warn(start_drains::drains_wait(true));
-            }
-            if prior.runner_manager.is_value() {
-                prior.warn_of_drain(None, self.context.run.ends_health_check());
-            }
+        if call().walk != Walk::Apply && prior.runner_manager.is_value() {
+            prior.warn_of_drain(None, self.context.run.ends_health_check());
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ use crate::{
     run::{Event, Row},
 };
 use evidence::Evidence;
-use state::{HEALTH_TIMEOUT, HealthState, missing_guards, removed_guards, warn_of_unhealthy};
+use state::{HEALTH_TIMEOUT, HealthState, missing_guards, warn_of_unhealthy};
 
 #[derive(Debug)]
 pub struct RunnerHealth {
@@ -201,13 +201,6 @@ impl Resource for RunnerHealth {
         self.refuse_undecided()?;
         self.refuse_managers(&proposed)?;
         warn_at_plan(&proposed);
-        // A plan has received every drain resource of the state by now.
-        let is_missing = |id: &str| call().walk == Walk::Plan && !self.context.run.is_stored(id);
-        let missing = removed_guards(&prior, &proposed).into_iter().filter(|(_, id)| is_missing(id));
-        let missing: Vec<_> = missing.collect();
-        if !missing.is_empty() {
-            call().warn(health::missing_drains(&missing).at(AttributePath::new("guards")));
-        }
         let drifted = !prior.is_healthy();
         if drifted || proposed != prior {
             // Not about runner managers that this plan removes.

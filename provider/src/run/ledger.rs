@@ -7,9 +7,6 @@ use serde_json::Value as Json;
 use super::{assumed::Assumed, refusal::Refusal};
 use crate::manager::{Identities, WrapperIdentity};
 
-/// Terraform's default of `-parallelism`.
-pub(crate) const PARALLELISM: usize = 10;
-
 /// What a call has shown about one object.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
@@ -102,11 +99,8 @@ pub(super) struct Ledger {
     rows: Vec<Row>,
     /// Refusals that were warnings.
     pub(super) undecided: Vec<Refusal>,
-    waiting_is_reported: bool,
     /// The wrappers at TCP addresses that were reported.
     unprotected: BTreeSet<WrapperIdentity>,
-    /// Drains that end, that no health check starts, and whose health check stays.
-    pub(super) alone: usize,
     /// This process has begun to drain a runner manager.
     pub(super) has_drains: bool,
 }
@@ -144,15 +138,5 @@ impl Ledger {
             Event::Ending { early, .. } => Some(early.clone()),
             _ => None,
         })?
-    }
-
-    pub(super) fn reports_waiting_drains(&mut self) -> bool {
-        let health_ends = self.of(&|event| *event == Event::HealthEnding).next().is_some();
-        if self.waiting_is_reported || !health_ends {
-            return false;
-        }
-        let ending: BTreeSet<_> = self.of(&Event::is_ending).map(|row| &row.object).collect();
-        self.waiting_is_reported = ending.len() > PARALLELISM;
-        self.waiting_is_reported
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use crate::manager::WrapperIdentity;
 use assumed::Assumed;
 use ledger::Ledger;
-pub(crate) use ledger::{Event, PARALLELISM, Row};
+pub(crate) use ledger::{Event, Row};
 pub(crate) use refusal::{Conflict, Keeper, Refusal, SharedBy, Successor};
 
 /// `off`: plans are not refused, and a destroyed drain resource always drains.
@@ -138,21 +138,10 @@ impl Run {
         self.ledger().of(&|event| matches!(event, Event::HealthRead)).any(|row| row.object == id)
     }
 
-    /// Whether this run destroys or replaces the drain resource `id`.
-    pub(crate) fn is_ending(&self, id: &str) -> bool {
-        self.ledger().of(&Event::is_ending).any(|row| row.object == id)
-    }
-
     /// What a health check needs to start the drain of the drain resource `id` before its destroy; `None` if the drain does not end, or if only its
     /// destroy can start it.
     pub(crate) fn early_drain(&self, id: &str) -> Option<Json> {
         self.ledger().early_drain(id)
-    }
-
-    /// Whether to report, once, that Terraform has no free operation for a drain resource of this plan, whose health check cannot start drains because it
-    /// ends, too.
-    pub(crate) fn reports_waiting_drains(&self) -> bool {
-        self.ledger().reports_waiting_drains()
     }
 
     /// Whether this run destroys a health check. Its drain resources are planned after it.
@@ -166,15 +155,6 @@ impl Run {
         let names: std::collections::BTreeSet<_> =
             ledger.of(&Event::is_ending).map(|row| row.name.clone()).collect();
         names.into_iter().collect()
-    }
-
-    /// Of a health check, this number of drains end that it does not start. True: with those of other health checks, Terraform has no free operation
-    /// for one of these, and this was not so before.
-    pub(crate) fn leaves_alone(&self, drains: usize) -> bool {
-        let mut ledger = self.ledger();
-        let before = ledger.alone;
-        ledger.alone += drains;
-        before <= PARALLELISM && ledger.alone > PARALLELISM
     }
 
     /// Whether to report, once, that the wrapper of a runner manager has a TCP address.

@@ -344,22 +344,3 @@ fn drain_is_stored_until_the_next_run() {
     run.start(|_| None).unwrap();
     assert!(!run.is_stored("m1@h#1"));
 }
-
-#[test]
-fn eleventh_drain_is_reported_once() {
-    for health_ends in [false, true] {
-        let run = Run::default();
-        if health_ends {
-            run.record(row(Event::HealthEnding, "", "health", None), Walk::Plan);
-        }
-        let ends = |n: &usize| {
-            let id = format!("d{}", n / 2);
-            run.record(row(ending(), &id, &id, None), Walk::Plan);
-            run.reports_waiting_drains()
-        };
-        let reported: Vec<_> = (0..30).filter(ends).collect();
-        assert_eq!(reported, if health_ends { vec![20] } else { vec![] }, "each is planned twice");
-    }
-    let run = Run::default();
-    assert_eq!([10, 0, 1, 20].map(|count| run.leaves_alone(count)), [false, false, true, false]);
-}

@@ -10,7 +10,6 @@ use grit_testkit::rounds;
 use grit_tests::{
     lab::{event::What, host::ssh},
     rollout::{PATIENCE, Rollout},
-    terraform::Run,
 };
 use serde_json::json;
 
@@ -29,18 +28,6 @@ fn checks_run_in_parallel_and_drains_ten_at_a_time() {
     let managers = &state.at("grit_runner_health.all")[0].attributes["managers"];
     assert_eq!(managers.as_object().map(serde_json::Map::len), Some(12), "{managers}");
 
-    // The plan of a rollout warns as well, but not with `start_drains` or `-parallelism`.
-    let next: Vec<_> = names.iter().map(|name| name.replace("-v1", "-v2")).collect();
-    rollout.managers(&next.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-    assert_eq!(waiting_drains(&rollout.workspace.plan().unwrap().succeeded()), 1);
-    rollout.workspace.set_env("TF_CLI_ARGS_apply", "-parallelism=100");
-    assert_eq!(waiting_drains(&rollout.workspace.plan().unwrap().succeeded()), 0);
-    rollout.workspace.set_env("TF_CLI_ARGS_apply", "");
-    rollout.set("health", json!({ "create": "120s", "start_drains": true })).unwrap();
-    assert_eq!(waiting_drains(&rollout.workspace.plan().unwrap().succeeded()), 0);
-    rollout.managers(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-    rollout.set("health", json!({ "create": "120s" })).unwrap();
-
     let jobs = rollout.hold_jobs(12);
     let drained = || names.iter().filter(|name| !rollout.signals(name).is_empty()).count();
     std::thread::scope(|scope| {
@@ -50,19 +37,12 @@ fn checks_run_in_parallel_and_drains_ten_at_a_time() {
             other => Err(other),
         });
         rollout.lab.queue().release(&jobs);
-        let destroyed = destroy.join().unwrap().succeeded();
-        assert_eq!(waiting_drains(&destroyed), 1, "{:?}", destroyed.warnings());
+        destroy.join().unwrap().succeeded();
     });
     assert_eq!(drained(), 12);
     let tally = rollout.lab.queue().tally();
     assert_eq!((tally.finished, tally.lost), (12, 0));
     assert_eq!(rollout.hosts(), Vec::<String>::new());
-}
-
-/// The number of warnings about drains that do not all start at the same time.
-fn waiting_drains(run: &Run) -> usize {
-    let warnings = run.warnings().into_iter();
-    warnings.filter(|(title, _)| *title == "Not all drains start at the same time").count()
 }
 
 /// The number of managers on one machine.

@@ -142,35 +142,3 @@ fn refresh_warning_omits_managers_removed_by_plan() {
     let plan = rollout.workspace.plan().unwrap().succeeded();
     assert_eq!(warning(&plan, "Runner managers are not healthy"), None, "{:?}", plan.warnings());
 }
-
-#[test]
-fn plan_names_drain_missing_from_state() {
-    let mut rollout = Rollout::start().unwrap();
-    rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
-    rollout.managers(&["m1-v2"]).unwrap();
-    let summary = "Drain resources are missing from the state";
-    let plan = rollout.workspace.plan().unwrap().succeeded();
-    assert_eq!(warning(&plan, summary), None, "the guard is there, and drains");
-
-    let forget = ["state", "rm", "grit_runner_drain.manager[\"m1-v1\"]"];
-    rollout.workspace.run(forget).unwrap().succeeded();
-    let plan = rollout.workspace.plan().unwrap().succeeded();
-    let text = warning(&plan, summary).unwrap();
-    assert!(text.contains("- m1-v1: grit_runner_drain \"m1-v1@"), "{text}");
-}
-
-#[test]
-fn rollout_does_not_warn_about_drains_it_destroys() {
-    let mut rollout = Rollout::start().unwrap();
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
-    rollout.managers(&["m1-v2"]).unwrap();
-    let applied = rollout.workspace.apply().unwrap().succeeded();
-    assert_eq!(
-        warning(&applied, "Drain resources are missing from the state"),
-        None,
-        "{:?}",
-        applied.warnings()
-    );
-}

@@ -128,7 +128,6 @@ fn health_warnings_match_snapshot() {
     insta::assert_snapshot!(all(vec![
         unhealthy_at_refresh(&[("m1", "stopped", None), ("m2", "unreachable", Some("connection refused"))]),
         not_refreshed(&causes.into()),
-        missing_drains(&[("m1".to_owned(), "m1@10.0.0.7#0a1b2c3d".to_owned())]),
         without_guard(&["m1", "m2"]),
         low_level(Level::Process),
         crate::explain::receipt::unconfirmed(&[("m1", &NoReceipt::NoManagers), ("m2", &NoReceipt::Upstream)]),

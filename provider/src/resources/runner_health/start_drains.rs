@@ -40,7 +40,7 @@ use crate::{
         draining::Draining,
     },
     manager::{Identities, Manager, WrapperIdentity},
-    resources::early_drain::{EarlyDrain, parallelism_is_set},
+    resources::early_drain::EarlyDrain,
     run::{Event, Row},
 };
 
@@ -95,15 +95,8 @@ impl RunnerHealth {
         let started: Vec<_> = leaving
             .iter()
             .filter(|(_, id)| proves && ending.contains_key(*id))
-            .map(|(key, _)| *key)
+            .map(|(key, _)| Value::Value((*key).clone()))
             .collect();
-        let is_alone =
-            |(key, id): &&(&String, &String)| !started.contains(key) && self.context.run.is_ending(id);
-        let alone = leaving.iter().filter(is_alone).count();
-        if self.context.run.leaves_alone(alone) && call().walk != Walk::Apply && !parallelism_is_set() {
-            call().warn(start_drains::drains_wait(false).at(AttributePath::new("start_drains")));
-        }
-        let started: Vec<_> = started.into_iter().map(|key| Value::Value(key.clone())).collect();
         call().keep(ending.into());
         Ok(if started.is_empty() { Value::Null } else { Value::Value(started) })
     }

@@ -26,7 +26,6 @@ use crate::{
     duration::{self, human},
     explain::{health, values},
     fleet::health::HealthPolicy,
-    run::PARALLELISM,
 };
 
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(600);
@@ -76,7 +75,7 @@ object! {
         pub(super) start_drains: Value<bool> = boolean => format!(
             "`true`: when all runner managers are healthy, start all drains of this plan at once: the drains of runner managers that are \
              removed from the map, if the same plan destroys their drain resources. `{START_DRAINS}` (default): each drain starts with the \
-             destroy of its drain resource, and Terraform runs at most {PARALLELISM} operations at a time (`-parallelism`). The section \
+             destroy of its drain resource, and Terraform runs at most 10 operations at a time (`-parallelism`). The section \
              \"Starting all drains at once\" lists the conditions."
         );
         pub(super) retry: Value<RetryArgs> = object(RetryArgs::attributes("no limit (retries end at the timeout)")) =>
@@ -244,12 +243,4 @@ pub(super) fn missing_guards(planned: &HealthState) -> Vec<&str> {
         return Vec::new();
     };
     managers.keys().filter(|key| !guards.contains_key(*key)).map(String::as_str).collect()
-}
-
-/// The drain resources that the plan removes from `guards`, by key.
-pub(super) fn removed_guards(prior: &HealthState, planned: &HealthState) -> Vec<(String, String)> {
-    let Value::Value(stays) = &planned.guards else { return Vec::new() };
-    let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
-    let removed = ids.filter(|(key, _)| !stays.contains_key(*key));
-    removed.map(|(key, id)| (key.clone(), id.clone())).collect()
 }
