@@ -83,21 +83,20 @@ impl RunnerDrain {
     }
 
     /// As [`Self::record`], for a new drain resource: in what may be an apply the errors are warnings, because a failed create could leave a deposed
-    /// drain resource without a current one. The refresh of a stored drain resource, the health check and the shutdown resource refuse the same plan.
-    async fn record_new(&self, planned: &DrainState) -> Result<(), Problems> {
+    /// drain resource without a current one. The plan of a stored drain resource, the health check and the shutdown resource refuse the same plan.
+    fn record_new(&self, planned: &DrainState) -> Result<(), Problems> {
         self.warn_of_tcp(planned);
-        let (run, call) = (&self.context.run, call());
+        let call = call();
         let row = Row { object: call.private.object.clone(), ..self.row(planned, Event::New) };
-        let mut problems = Problems::default();
-        for refusal in run.record(row, call.walk) {
-            let explained = plan::refused(&refusal);
-            if run.is_refused(&refusal, call.walk).await {
-                problems.add(explained);
-            } else {
-                call.warn(explained);
-            }
+        let (run, instance) = (&self.context.run, row.instance.clone());
+        let refusals = run.record(row, call.walk);
+        let refusals = refusals.iter().map(plan::refused);
+        // Asked after the record, so one of the two is refused. An apply destroys a drain resource at once.
+        if call.walk == Walk::Plan || instance.is_some_and(|instance| run.is_ending(&instance)) {
+            return refusals.collect::<Problems>().or(());
         }
-        problems.or(())
+        refusals.for_each(|refused| call.warn(refused));
+        Ok(())
     }
 
     /// The destroy of a drain resource whose instance or wrapper another one has.
@@ -136,7 +135,7 @@ impl Resource for RunnerDrain {
     }
 
     async fn plan_create(&self, mut proposed: DrainState) -> Result<DrainState, Problems> {
-        self.record_new(&proposed).await?;
+        self.record_new(&proposed)?;
         if let Err(problems) = proposed.check() {
             if call().walk == Walk::Plan {
                 return Err(problems);
@@ -145,12 +144,6 @@ impl Resource for RunnerDrain {
         }
         proposed.id = Value::Unknown;
         Ok(proposed)
-    }
-
-    /// Terraform reads only in a plan, which may be refused.
-    async fn read(&self, state: DrainState) -> Result<Option<DrainState>, Problems> {
-        let undecided = self.context.run.take_undecided();
-        undecided.iter().map(plan::refused).collect::<Problems>().or(Some(state))
     }
 
     async fn plan_update(

@@ -48,11 +48,11 @@ impl RunnerHealth {
     ///
     /// The plan of a drain resource can only warn, because it may belong to an apply. This resource is planned after the drain resources,
     /// and their new ids are unknown, which proves that this is a plan.
-    fn refuse_undecided(&self) -> Result<(), Problems> {
+    fn refuse_contradictions(&self) -> Result<(), Problems> {
         if call().walk != Walk::Plan {
             return Ok(());
         }
-        let refused = self.context.run.take_undecided();
+        let refused = self.context.run.contradictions();
         let refused = refused.iter().map(|refusal| plan::refused(refusal).at(AttributePath::new("guards")));
         refused.collect::<Problems>().or(())
     }
@@ -183,7 +183,7 @@ impl Resource for RunnerHealth {
     }
 
     async fn plan_create(&self, mut proposed: HealthState) -> Result<HealthState, Problems> {
-        self.refuse_undecided()?;
+        self.refuse_contradictions()?;
         self.refuse_managers(&proposed)?;
         warn_at_plan(&proposed);
         proposed.id = Value::Unknown;
@@ -198,7 +198,7 @@ impl Resource for RunnerHealth {
         prior: HealthState,
         mut proposed: HealthState,
     ) -> Result<(HealthState, Vec<AttributePath>), Problems> {
-        self.refuse_undecided()?;
+        self.refuse_contradictions()?;
         self.refuse_managers(&proposed)?;
         warn_at_plan(&proposed);
         let drifted = !prior.is_healthy();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use super::{assumed::Assumed, refusal::Refusal};
+use super::assumed::Assumed;
 use crate::manager::{Identities, WrapperIdentity};
 
 /// What a call has shown about one object.
@@ -97,8 +97,6 @@ pub(super) struct Ledger {
     pub(super) off: bool,
     pub(super) assumed: Assumed,
     rows: Vec<Row>,
-    /// Refusals that were warnings.
-    pub(super) undecided: Vec<Refusal>,
     /// The wrappers at TCP addresses that were reported.
     unprotected: BTreeSet<WrapperIdentity>,
     /// This process has begun to drain a runner manager.

@@ -12,12 +12,11 @@ mod ledger;
 mod refusal;
 mod rules;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use grit_plugin::Walk;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
-use tokio::time::sleep;
 
 use crate::manager::WrapperIdentity;
 use assumed::Assumed;
@@ -27,10 +26,6 @@ pub(crate) use refusal::{Conflict, Keeper, Refusal, SharedBy, Successor};
 
 /// `off`: plans are not refused, and a destroyed drain resource always drains.
 pub(crate) const PLAN_GUARD: &str = "GRIT_PLAN_GUARD";
-
-/// The wait for the plan of an update.
-const UPDATE_PAUSE: Duration = Duration::from_millis(50);
-const UPDATE_LOOKS: u32 = 20;
 
 /// The variable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +61,8 @@ impl Run {
 
     /// Adds what a call has shown. Returns what contradicts it.
     ///
-    /// A refusal of [`Event::New`] is an error only if [`Self::is_refused`] says so. Those of other events are errors in a plan and in an apply.
+    /// A refusal of [`Event::New`] is an error only in a plan (docs/adr/0002-order-of-operations.md): see [`Self::contradictions`]. Those of other
+    /// events are errors in a plan and in an apply.
     pub(crate) fn record(&self, row: Row, walk: Walk) -> Vec<Refusal> {
         let mut ledger = self.ledger();
         let refusals = rules::refusals(&ledger, &row, walk);
@@ -74,47 +70,14 @@ impl Run {
         refusals
     }
 
-    /// Whether a refusal of a new drain resource is an error, which must not happen in an apply (docs/adr/0002-order-of-operations.md). Otherwise
-    /// the call warns, and a later call that proves a plan reports it: see [`Self::take_undecided`].
-    ///
-    /// In what may be an apply, a stored drain resource of the same instance can be one that the apply updates. Its update is planned just after
-    /// its state was sent; this waits for it for at most a second.
-    pub(crate) async fn is_refused(&self, refusal: &Refusal, walk: Walk) -> bool {
-        let refused = match (walk, refusal) {
-            (Walk::Plan, _) => return true,
-            (Walk::Unknown, Refusal::Conflict { instance, conflict: Conflict::Superseded }) => {
-                self.is_no_update(instance).await
-            }
-            (Walk::Unknown | Walk::Apply, _) => false,
-        };
-        let undecided = &mut self.ledger().undecided;
-        if !undecided.contains(refusal) {
-            undecided.push(refusal.clone());
-        }
-        refused
+    /// What contradicts the new drain resources: for a call that proves a plan. The plan of a drain resource alone can belong to an apply.
+    pub(crate) fn contradictions(&self) -> Vec<Refusal> {
+        rules::contradictions(&self.ledger())
     }
 
-    async fn is_no_update(&self, instance: &str) -> bool {
-        for _ in 0..UPDATE_LOOKS {
-            {
-                let ledger = self.ledger();
-                // An apply destroys a drain resource at once.
-                if ledger.of(&Event::is_ending).any(|row| row.is_of(instance)) {
-                    return true;
-                }
-                if ledger.of(&Event::is_kept).any(|row| row.is_of(instance)) {
-                    return false;
-                }
-            }
-            sleep(UPDATE_PAUSE).await;
-        }
-        // A taint, for example, in a plan without a refresh: an apply has deposed the stored one.
-        true
-    }
-
-    /// The refusals of new drain resources that were warnings, once: for a call that only a plan makes, which reports them as errors.
-    pub(crate) fn take_undecided(&self) -> Vec<Refusal> {
-        std::mem::take(&mut self.ledger().undecided)
+    /// Whether a stored drain resource of the instance ends.
+    pub(crate) fn is_ending(&self, instance: &str) -> bool {
+        self.ledger().of(&Event::is_ending).any(|row| row.is_of(instance))
     }
 
     /// The drain resource `id` was destroyed.

@@ -45,6 +45,18 @@ pub(super) fn refusals(ledger: &Ledger, row: &Row, walk: Walk) -> Vec<Refusal> {
     refusals
 }
 
+/// What the ledger contradicts in its new drain resources, in a plan.
+pub(super) fn contradictions(ledger: &Ledger) -> Vec<Refusal> {
+    let mut found = Vec::new();
+    for refusal in ledger.of(&|event| *event == Event::New).flat_map(|row| refusals(ledger, row, Walk::Plan))
+    {
+        if !found.contains(&refusal) {
+            found.push(refusal);
+        }
+    }
+    found
+}
+
 fn conflict(ledger: &Ledger, row: &Row, walk: Walk) -> Option<Conflict> {
     let has = |kind: fn(&Event) -> bool| ledger.of(&kind).any(|other| other.has_instance_of(row));
     let has_other = |kind: fn(&Event) -> bool| {

@@ -149,43 +149,33 @@ fn new_drain_of_same_instance_supersedes_stored_drain() {
     assert_eq!(successor(&run, "i-1", "10.0.0.1"), None);
 }
 
-/// A saved plan is applied: the state has a drain resource of the instance to which an unknown id resolves, and no call shows that this is an apply.
-#[tokio::test(start_paused = true)]
-async fn create_is_refused_only_where_plan_is_certain() {
+/// No call shows that these are of a plan, until the health check is planned.
+#[test]
+fn contradictions_of_new_drains_are_found_later() {
     let refusal = |conflict| Refusal::Conflict { instance: "i-1".to_owned(), conflict };
-    let superseded = refusal(Conflict::Superseded);
-    let stored = || {
-        let run = Run::default();
-        assert_eq!(take(&run, 0, Stored("i-1", "a")), None);
-        assert_eq!(take(&run, 1, New("i-1")), Some(Conflict::Superseded));
-        run
-    };
-    let run = stored();
-    assert!(run.is_refused(&superseded, Walk::Unknown).await, "a taint, in a plan without a refresh");
-    // In a plan, the stored drain resource may follow, and is refused.
-    assert_eq!(take(&run, 2, Kept("i-1", "a")), Some(Conflict::Superseded));
-    assert!(!run.is_refused(&superseded, Walk::Unknown).await, "an apply can update it");
-    assert!(run.is_refused(&superseded, Walk::Plan).await);
-    assert_eq!(
-        run.take_undecided(),
-        std::slice::from_ref(&superseded),
-        "the health check of a plan refuses it"
-    );
-    assert_eq!(run.take_undecided(), []);
-    assert_eq!(take(&run, 3, End("i-1", "a")), Some(Conflict::Superseded));
-    assert!(run.is_refused(&superseded, Walk::Unknown).await, "its destroy is planned");
-    assert!(!run.is_refused(&refusal(Conflict::Twice), Walk::Unknown).await);
+    let run = Run::default();
+    assert_eq!(run.contradictions(), []);
+    take(&run, 0, New("i-1"));
+    take(&run, 1, New("i-2"));
+    assert_eq!(run.contradictions(), []);
+    take(&run, 2, New("i-1"));
+    assert_eq!(run.contradictions(), [refusal(Conflict::Twice)]);
+    let run = Run::default();
+    take(&run, 0, Stored("i-1", "a"));
+    take(&run, 1, New("i-1"));
+    assert_eq!(run.contradictions(), [refusal(Conflict::Superseded)]);
+    run.destroyed("a");
+    assert_eq!(run.contradictions(), []);
+}
 
-    // The update is planned a moment later.
-    let run = stored();
-    let update = async {
-        sleep(Duration::from_millis(300)).await;
-        take(&run, 2, Kept("i-1", "a"))
-    };
-    let (refused, _) = tokio::join!(run.is_refused(&superseded, Walk::Unknown), update);
-    assert!(!refused);
+/// In an apply, the new one is created before the stored one is updated.
+#[test]
+fn update_after_the_create_of_another_drain_passes() {
+    let run = Run::default();
+    take(&run, 0, Stored("i-1", "a"));
+    take(&run, 1, New("i-1"));
     assert_eq!(conflict(&run, Event::Created, "i-1", "new", None), None);
-    assert_eq!(take(&run, 3, Kept("i-1", "a")), None);
+    assert_eq!(take(&run, 2, Kept("i-1", "a")), None);
 }
 
 #[test]
