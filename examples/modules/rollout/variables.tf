@@ -33,8 +33,8 @@ variable "health" {
   }
 
   validation {
-    condition     = length(setsubtract(try(keys(var.health.retry), []), ["attempts", "min_delay", "max_delay"])) == 0
-    error_message = "Unknown attribute in retry. It has attempts, min_delay and max_delay."
+    condition     = length(setsubtract(try(keys(var.health.retry), []), ["attempts"])) == 0
+    error_message = "Unknown attribute in retry. It has attempts."
   }
 }
 
@@ -53,7 +53,7 @@ variable "drain" {
   }
 
   validation {
-    condition     = length(setsubtract(try(keys(var.drain.retry), []), ["attempts", "min_delay", "max_delay"])) == 0
-    error_message = "Unknown attribute in retry. It has attempts, min_delay and max_delay."
+    condition     = length(setsubtract(try(keys(var.drain.retry), []), ["attempts"])) == 0
+    error_message = "Unknown attribute in retry. It has attempts."
   }
 }

@@ -245,11 +245,6 @@ pub(crate) fn duration_too_short(path: AttributePath, text: &str, least: &str) -
     invalid("Duration is too short", format!("`{path}` is {text:?}; it must be at least {least}.")).at(path)
 }
 
-/// `min` and `max`: the values of the attributes.
-pub(crate) fn min_delay_exceeds_max_delay(path: AttributePath, min: &str, max: &str) -> Problem {
-    invalid("Invalid value", format!("`{path}` is {min:?}; it must not exceed `max_delay` ({max}).")).at(path)
-}
-
 /// `attribute`: the attribute of `timeouts` with the limit.
 pub(crate) fn stable_for_exceeds_timeout(text: &str, attribute: &str, limit: Duration) -> Problem {
     invalid(

@@ -9,12 +9,16 @@ use crate::random::random;
 pub struct Retry {
     /// Consecutive failed attempts before the operation fails; `None`: until its deadline.
     pub attempts: Option<u32>,
-    /// The delay after the first failed attempt. It doubles after each further one.
+    /// The delay after the first failed attempt. It doubles after each further one, up to `max_delay`.
     pub min_delay: Duration,
     pub max_delay: Duration,
 }
 
 impl Retry {
+    pub(crate) fn new(attempts: Option<u32>) -> Self {
+        Self { attempts, min_delay: Duration::from_millis(500), max_delay: Duration::from_secs(10) }
+    }
+
     pub(super) fn backoff(&self) -> Backoff {
         Backoff::new(self.min_delay, self.max_delay)
     }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use grit_plugin::{
     Problem, Problems, Resource, call,
     schema::{
-        AttributePath, AttributeType, Schema, Value, ValueAnyNumber, ValueNumber, attributes, computed,
-        optional, required, schema, sensitive,
+        AttributePath, AttributeType, Number, Schema, Value, ValueNumber, attributes, computed, optional,
+        required, schema, sensitive,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct State {
     blob_kib: ValueNumber,
     blob: Value<String>,
     secret: Value<String>,
-    weight: ValueAnyNumber,
+    weight: Value<Number>,
     /// An intended mistake: the type cannot represent an unknown value.
     known: Option<String>,
     items: Value<BTreeMap<String, Item>>,

@@ -33,7 +33,7 @@ fn write(workspace: &Workspace, lab: &Lab, instances: &[&Instance], more: &Json)
         "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
         "provider": { "grit": {
             "ssh": { "private_key_path": lab.client_key().path },
-            "retry": { "attempts": 2, "min_delay": "100ms" },
+            "retry": { "attempts": 2 },
         } },
         "action": { "grit_drain": { "x": { "config": config } } },
     });

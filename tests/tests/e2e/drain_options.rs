@@ -13,7 +13,7 @@ fn drain(lab: &Lab, instance: &Instance, options: &Json) -> Workspace {
     let mut attributes = json!({
         "instance_id": instance.id,
         "runner_manager": instance.runner_manager(),
-        "retry": { "attempts": 2, "min_delay": "100ms" },
+        "retry": { "attempts": 2 },
         "timeouts": { "delete": "60s" },
     });
     attributes.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());

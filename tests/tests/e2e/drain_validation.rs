@@ -45,7 +45,7 @@ resource "grit_runner_drain" "m" {
     username        = lab_instance.m.username
     host_key        = lab_instance.m.host_key
   }
-  retry    = { attempts = 2, min_delay = "100ms" }
+  retry    = { attempts = 2 }
   timeouts = { delete = "60s" }
   lifecycle { create_before_destroy = true }
 }

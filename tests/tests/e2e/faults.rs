@@ -35,14 +35,14 @@ provider "grit" { ssh = var.ssh }
 resource "grit_runner_health" "all" {
   count           = var.health ? 1 : 0
   runner_managers = var.managers
-  retry           = { attempts = 2, min_delay = "100ms" }
+  retry           = { attempts = 2 }
   timeouts        = { create = "4s" }
 }
 resource "grit_runner_drain" "m1" {
   count          = var.health ? 0 : 1
   instance_id    = "i-1"
   runner_manager = var.manager
-  retry          = { attempts = 2, min_delay = "100ms" }
+  retry          = { attempts = 2 }
   timeouts       = { delete = "4s" }
 }
 "#;

@@ -82,7 +82,7 @@ fn exit_code(manager: &serde_json::Value, timeout: &str) -> Option<i32> {
     let workspace = Workspace::new(&["grit"]).unwrap();
     let health = json!({
         "runner_managers": { "m1": manager },
-        "retry": { "attempts": 2, "min_delay": "100ms" },
+        "retry": { "attempts": 2 },
         "timeouts": { "create": timeout },
     });
     let main = json!({

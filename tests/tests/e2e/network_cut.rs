@@ -35,7 +35,7 @@ fn drain(lab: &Lab, instance: &Instance, address: SocketAddr, host_key: &str) ->
             "instance_id": instance.id,
             "runner_manager": manager,
             // Neither applies after the shutdown request.
-            "retry": { "attempts": 2, "min_delay": "100ms", "max_delay": "500ms" },
+            "retry": { "attempts": 2 },
             "on_unreachable": "assume_terminated",
             "timeouts": { "delete": "180s" },
         } } },

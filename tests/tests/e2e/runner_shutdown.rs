@@ -54,7 +54,7 @@ impl Retirement {
     fn configure(&self, names: &[&str], options: &Json) {
         let mut shutdown = json!({
             "runner_managers": self.managers(names),
-            "retry": { "attempts": 2, "min_delay": "100ms" },
+            "retry": { "attempts": 2 },
             "timeouts": { "create": "60s", "update": "60s" },
         });
         shutdown.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -200,7 +200,7 @@ fn triggers_drain_a_restarted_runner() {
     let host = old.start_again("m1");
     old.lab.cloud().host("m2").unwrap().cut_off();
 
-    let retry = json!({ "attempts": 2, "min_delay": "100ms" });
+    let retry = json!({ "attempts": 2 });
     old.configure(&["m1", "m2"], &json!({ "triggers": { "switch": "2" }, "retry": retry }));
     let failed = old.apply().failed();
     assert!(failed.errors()[0].1.contains("\"m2\""), "{:?}", failed.errors());
@@ -237,7 +237,7 @@ fn runner_that_crashed_before_shutdown_stays_stopped() {
 #[test]
 fn triggers_do_not_repeat_an_assumed_end() {
     let mut old = Retirement::start(&["m1"]);
-    let triggers = |switch: &str| json!({ "triggers": { "switch": switch }, "retry": { "attempts": 2, "min_delay": "100ms" } });
+    let triggers = |switch: &str| json!({ "triggers": { "switch": switch }, "retry": { "attempts": 2 } });
     old.configure(&["m1"], &triggers("1"));
     let host = old.lab.cloud().host("m1").unwrap();
     host.cut_off();

@@ -211,7 +211,7 @@ fn named_instance_ends_unless_its_host_is_there() {
                 "instance_id": instance.id,
                 "runner_manager": manager,
                 "on_unreachable": "assume_terminated",
-                "retry": { "attempts": 2, "min_delay": "100ms" },
+                "retry": { "attempts": 2 },
                 "timeouts": { "delete": "60s" },
             } } },
         })

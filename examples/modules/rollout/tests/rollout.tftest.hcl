@@ -84,7 +84,7 @@ run "all_options_reach_the_resources" {
       on_unreachable = "assume_terminated"
       on_lost_jobs   = "retry"
       reason         = "rollout of v2"
-      retry          = { attempts = 3, min_delay = "1s", max_delay = "5s" }
+      retry          = { attempts = 3 }
       timeout        = "6h"
     }
     health = {
@@ -103,8 +103,8 @@ run "all_options_reach_the_resources" {
   assert {
     condition = alltrue([for drain in grit_runner_drain.this : [
       drain.mode, drain.on_timeout, drain.on_unreachable, drain.on_lost_jobs, drain.reason,
-      drain.retry.attempts, drain.retry.min_delay, drain.retry.max_delay, drain.timeouts.delete,
-    ] == ["forceful", "force", "assume_terminated", "retry", "rollout of v2", 3, "1s", "5s", "6h"]])
+      drain.retry.attempts, drain.timeouts.delete,
+    ] == ["forceful", "force", "assume_terminated", "retry", "rollout of v2", 3, "6h"]])
     error_message = "The drains must have all options."
   }
   assert {

@@ -63,16 +63,6 @@ pub fn text_map(description: &str) -> Attribute {
     optional(AttributeType::Map(Box::new(AttributeType::String)), description)
 }
 
-/// An optional map of strings that Terraform hides.
-pub fn secret_map(description: &str) -> Attribute {
-    sensitive(text_map(description))
-}
-
-/// An optional value of any type that Terraform hides.
-pub fn secret_value(description: &str) -> Attribute {
-    sensitive(optional(AttributeType::Any, description))
-}
-
 /// An optional list of objects.
 pub fn objects(attributes: Attributes) -> impl FnOnce(&str) -> Attribute {
     |description| optional(AttributeType::AttributeList(attributes), description)

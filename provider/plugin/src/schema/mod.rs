@@ -10,7 +10,7 @@ mod unknown;
 pub use attributes::{
     Attributes, attributes, boolean, computed, computed_as, computed_boolean, computed_number, computed_text,
     number, object, object_schema, objects, optional, required, required_object, required_text, schema,
-    secret, secret_map, secret_value, sensitive, text, text_map, texts,
+    secret, sensitive, text, text_map, texts,
 };
 pub use dynamic::Dynamic;
 pub use number::Number;
@@ -20,11 +20,6 @@ pub use tf_provider::{
         Attribute, AttributeConstraint, AttributeType, Block as BlockSchema, Description, NestedBlock,
         Schema, StringKind,
     },
-    value::{Value, ValueEmpty, ValueNumber, ValueString},
+    value::{Value, ValueNumber},
 };
 pub use unknown::{holds_unknown, is_known};
-
-/// A number that can be null or unknown, including fractions.
-///
-/// [`ValueNumber`] accepts only whole numbers, and fails to decode a fraction.
-pub type ValueAnyNumber = Value<Number>;

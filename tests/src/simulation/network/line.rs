@@ -15,7 +15,7 @@ use grit_provider::testing::{
     simulation::SimulatedWrapper,
     transport::{Cause, ChannelRefusal, ConnectionMethod, Phase, Route, TransportError},
 };
-use grit_wrapper::supervise::{Cancel, Event, StopId};
+use grit_wrapper::supervise::Event;
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 

@@ -80,11 +80,7 @@ pub(super) fn seconds(duration: Duration) -> Dynamic {
 /// `retry`.
 pub(super) fn retry(attempts: Option<u32>) -> Dynamic {
     let Some(attempts) = attempts else { return Dynamic::Null };
-    exactly([
-        ("attempts", number(attempts.into())),
-        ("min_delay", Dynamic::Null),
-        ("max_delay", Dynamic::Null),
-    ])
+    exactly([("attempts", number(attempts.into()))])
 }
 
 /// The provider block. `gitlab`: the URL and the token.

@@ -133,7 +133,7 @@ impl Values {
     /// An object of this type with a value of each attribute. `name` is part of what must be unique.
     pub(super) fn base(&self, of: &str, name: &str) -> Json {
         let map = || json!({ KEY: self.manager(self.pair(of)[0]) });
-        let retry = json!({ "attempts": 3, "min_delay": "100ms", "max_delay": "1s" });
+        let retry = json!({ "attempts": 3 });
         let wait = json!({ "create": "300s", "update": "300s" });
         let mut base = match of {
             "grit_runner_health" => json!({
@@ -214,8 +214,6 @@ impl Values {
                 "expected_version" => text(""),
                 "level" => choice("polling", "high"),
                 "attempts" => Row::new(json!(4), [json!(0), json!(1.5)]),
-                "min_delay" => Row::new(json!("200ms"), [json!("soon"), json!("0s")]),
-                "max_delay" => Row::new(json!("2s"), [json!("soon"), json!("99ms")]),
                 "create" | "update" | "delete" | "read" | "invoke" => {
                     Row::new(json!("301s"), [json!("soon"), json!("0s")])
                 }
