@@ -26,14 +26,14 @@ fn manager(key: &str) -> Json {
 
 fn health(keys: &[&str], status: &str) -> Json {
     let managers = keys.iter().map(|key| ((*key).to_owned(), manager(key)));
-    let guards = keys.iter().map(|key| ((*key).to_owned(), json!(format!("{key}#1"))));
+    let drains = keys.iter().map(|key| ((*key).to_owned(), json!(format!("{key}#1"))));
     object(
         "level min_jobs stable_for expected_version start_if_stopped retry triggers timeouts \
          started_drains managers",
         json!({
             "id": "health#1", "start_drains": true, "status": status,
             "runner_managers": managers.collect::<serde_json::Map<_, _>>(),
-            "guards": guards.collect::<serde_json::Map<_, _>>(),
+            "drains": drains.collect::<serde_json::Map<_, _>>(),
         }),
     )
 }

@@ -75,7 +75,7 @@ fn module_rollout_has_every_option() {
     let drain = RunnerDrain { context: context.clone() }.schema();
     let health = RunnerHealth { context }.schema();
     // The module sets the first two. Its rollouts have no use for the others.
-    let own = ["timeouts", "guards"];
+    let own = ["timeouts", "drains"];
     for (input, schema) in [("drain", drain), ("health", health)] {
         let is_option = |attribute: &Attribute| attribute.constraint == AttributeConstraint::Optional;
         let options = schema

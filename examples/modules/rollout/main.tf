@@ -43,7 +43,7 @@ resource "grit_runner_drain" "this" {
 # It refers to the drains, so the destroy of an old drain waits for it.
 resource "grit_runner_health" "this" {
   runner_managers = { for key, drain in grit_runner_drain.this : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.this : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.this : key => drain.id }
 
   level            = try(var.health.level, null)
   min_jobs         = try(var.health.min_jobs, null)

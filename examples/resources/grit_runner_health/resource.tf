@@ -2,7 +2,7 @@ resource "grit_runner_health" "example" {
   runner_managers = { for key, drain in grit_runner_drain.example : key => drain.runner_manager }
 
   # A new drain changes this map, so the health check runs again before old drains are destroyed.
-  guards = { for key, drain in grit_runner_drain.example : key => drain.id }
+  drains = { for key, drain in grit_runner_drain.example : key => drain.id }
 
   stable_for = "30s"
 

@@ -47,7 +47,7 @@ resource "grit_runner_drain" "canary" {
 
 resource "grit_runner_health" "canary" {
   runner_managers = { for key, drain in grit_runner_drain.canary : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.canary : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.canary : key => drain.id }
   stable_for      = var.soak
 
   timeouts = {
@@ -100,7 +100,7 @@ resource "grit_runner_drain" "rest" {
 # All drains wait for this health check, also the drain of the old canary.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in local.drains : key => drain.runner_manager }
-  guards          = { for key, drain in local.drains : key => drain.id }
+  drains          = { for key, drain in local.drains : key => drain.id }
   start_drains    = true
 
   timeouts = {

@@ -11,7 +11,7 @@ module "version" {
 
 resource "grit_runner_health" "all" {
   runner_managers = merge([for version in module.version : version.grit_runner_managers]...)
-  guards          = merge([for version in module.version : version.guards]...)
+  drains          = merge([for version in module.version : version.drains]...)
   start_drains    = true
 
   timeouts = {

@@ -46,7 +46,7 @@ resource "grit_runner_drain" "manager" {
 # One health check over all shards: Terraform orders resources, not single keys, so a health check for each shard would not isolate the shards.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.manager : key => drain.id }
   start_drains    = true
 
   timeouts = {

@@ -49,7 +49,7 @@ resource "grit_runner_drain" "manager" {
 # One health check over all managers. It refers to the drains, so the destroy of an old drain waits for it.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.manager : key => drain.id }
   start_drains    = true
 
   timeouts = {

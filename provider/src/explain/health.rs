@@ -215,18 +215,18 @@ pub(crate) fn low_level(level: Level) -> Problem {
     )
 }
 
-/// Warns at plan about runner managers that have no drain resource in `guards`.
-pub(crate) fn without_guard(keys: &[&str]) -> Problem {
+/// Warns at plan about runner managers that have no drain resource in `drains`.
+pub(crate) fn without_drain(keys: &[&str]) -> Problem {
     Problem::new(
         Code::Notice,
         "Runner managers without a drain resource",
         format!(
-            "`guards` has no entry for these runner managers: {}. Without a grit_runner_drain, a runner is not drained, and its jobs are \
+            "`drains` has no entry for these runner managers: {}. Without a grit_runner_drain, a runner is not drained, and its jobs are \
              lost when its instance is destroyed.",
             keys.join(", ")
         ),
-        "Add a grit_runner_drain for each of these runner managers, and its `id` to `guards` with the same key. If no runner needs a \
-         drain, remove `guards`.",
+        "Add a grit_runner_drain for each of these runner managers, and its `id` to `drains` with the same key. If no runner needs a \
+         drain, remove `drains`.",
     )
 }
 

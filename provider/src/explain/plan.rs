@@ -3,7 +3,7 @@
 use grit_plugin::{Problem, schema::AttributePath};
 
 use super::{code::Code, shutdown};
-use crate::run::{Conflict, InvalidSwitch, PLAN_GUARD, Refusal, SharedBy, assumed};
+use crate::run::{Conflict, InvalidSwitch, PLAN_CHECK, Refusal, SharedBy, assumed};
 
 /// Explains why a plan is refused.
 pub(crate) fn refused(refusal: &Refusal) -> Problem {
@@ -50,7 +50,7 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
                  - {DESTROY}\n\
                  - Two drain resources for the same instance: remove one, or correct its `instance_id`.\n\n\
                  To drain this runner on purpose, remove its drain resource together with its instance, or run once with \
-                 {PLAN_GUARD}=off."
+                 {PLAN_CHECK}=off."
             ),
         ),
         Conflict::Shared => Problem::new(
@@ -63,7 +63,7 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             format!(
                 "Find the drain resource that the configuration no longer contains, or whose `instance_id` is wrong. Run `terraform state \
                  rm` on it (this does not drain the runner). If the configuration still contains this resource, correct its \
-                 `instance_id`; the next apply creates the resource. {DESTROY}\n\nTo drain this runner on purpose, run once with {PLAN_GUARD}=off."
+                 `instance_id`; the next apply creates the resource. {DESTROY}\n\nTo drain this runner on purpose, run once with {PLAN_CHECK}=off."
             ),
         ),
         Conflict::SameAddress => Problem::new(
@@ -77,7 +77,7 @@ fn conflict(instance: &str, conflict: Conflict) -> Problem {
             format!(
                 "If the instance of the destroyed drain resource no longer exists, run `terraform state rm` on this drain resource (this \
                  does not drain a runner). If both instances exist, correct the addresses. To drain this runner on purpose, run once \
-                 with {PLAN_GUARD}=off."
+                 with {PLAN_CHECK}=off."
             ),
         ),
         Conflict::Twice => Problem::new(
@@ -107,7 +107,7 @@ fn shared_runner(SharedBy { instance, other }: &SharedBy) -> Problem {
              destroys the drain resources, apply the correction first.\n\nIf one of the instances no longer exists, run `terraform state \
              rm` on its drain resource (this does not drain a runner). If this plan destroys both drain resources, you can instead run once \
              with {}=<id of the instance that no longer exists>.\n\nTo skip \
-             this check, run once with {PLAN_GUARD}=off.",
+             this check, run once with {PLAN_CHECK}=off.",
             assumed::VARIABLE
         ),
     )
@@ -139,9 +139,9 @@ pub(crate) fn check_disabled() -> Problem {
         Code::Notice,
         "Check for accidental drains is disabled",
         format!(
-            "{PLAN_GUARD}=off: this run does not refuse plans that would drain a runner whose instance is kept."
+            "{PLAN_CHECK}=off: this run does not refuse plans that would drain a runner whose instance is kept."
         ),
-        format!("Unset {PLAN_GUARD} before the next run."),
+        format!("Unset {PLAN_CHECK} before the next run."),
     )
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn invalid_switch(invalid: &InvalidSwitch) -> Problem {
         Code::InvalidConfig,
         "Environment variable has an invalid value",
         format!("{invalid}."),
-        format!("Unset {PLAN_GUARD}. `off` allows plans that would drain a runner whose instance is kept."),
+        format!("Unset {PLAN_CHECK}. `off` allows plans that would drain a runner whose instance is kept."),
     )
 }
 

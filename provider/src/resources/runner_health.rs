@@ -36,7 +36,7 @@ use crate::{
     run::{Event, Row},
 };
 use evidence::Evidence;
-use state::{HEALTH_TIMEOUT, HealthState, missing_guards, warn_of_unhealthy};
+use state::{HEALTH_TIMEOUT, HealthState, missing_drains, warn_of_unhealthy};
 
 #[derive(Debug)]
 pub struct RunnerHealth {
@@ -53,7 +53,7 @@ impl RunnerHealth {
             return Ok(());
         }
         let refused = self.context.run.contradictions();
-        let refused = refused.iter().map(|refusal| plan::refused(refusal).at(AttributePath::new("guards")));
+        let refused = refused.iter().map(|refusal| plan::refused(refusal).at(AttributePath::new("drains")));
         refused.collect::<Problems>().or(())
     }
 
@@ -119,7 +119,7 @@ impl RunnerHealth {
     }
 }
 
-/// Warns about a low level, and about runner managers without a drain resource in `guards`. Terraform plans again in the apply, where it would be a
+/// Warns about a low level, and about runner managers without a drain resource in `drains`. Terraform plans again in the apply, where it would be a
 /// repetition.
 fn warn_at_plan(planned: &HealthState) {
     if call().walk == Walk::Apply {
@@ -128,9 +128,9 @@ fn warn_at_plan(planned: &HealthState) {
     if let Some(level) = planned.low_level() {
         call().warn(health::low_level(level).at(AttributePath::new("level")));
     }
-    let missing = missing_guards(planned);
+    let missing = missing_drains(planned);
     if !missing.is_empty() {
-        call().warn(health::without_guard(&missing).at(AttributePath::new("guards")));
+        call().warn(health::without_drain(&missing).at(AttributePath::new("drains")));
     }
 }
 

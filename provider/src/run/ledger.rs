@@ -93,7 +93,7 @@ impl Row {
 /// The rows of one run, in the order of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// [`PLAN_GUARD`](super::PLAN_GUARD) is `off`.
+    /// [`PLAN_CHECK`](super::PLAN_CHECK) is `off`.
     pub(super) off: bool,
     pub(super) assumed: Assumed,
     rows: Vec<Row>,

@@ -25,11 +25,11 @@ pub(crate) use ledger::{Event, Row};
 pub(crate) use refusal::{Conflict, Keeper, Refusal, SharedBy, Successor};
 
 /// `off`: plans are not refused, and a destroyed drain resource always drains.
-pub(crate) const PLAN_GUARD: &str = "GRIT_PLAN_GUARD";
+pub(crate) const PLAN_CHECK: &str = "GRIT_PLAN_CHECK";
 
 /// The variable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{PLAN_GUARD} is {0:?}; it must be `on`, `off` or unset")]
+#[error("{PLAN_CHECK} is {0:?}; it must be `on`, `off` or unset")]
 pub(crate) struct InvalidSwitch(String);
 
 /// What one run has seen. Clones share it.
@@ -39,7 +39,7 @@ pub(crate) struct Run(Arc<Mutex<Ledger>>);
 impl Run {
     /// A new run starts: a process of `--debug` serves several. `variable` reads environment variables. Returns whether the check of plans is off.
     pub(crate) fn start(&self, variable: impl Fn(&str) -> Option<String>) -> Result<bool, InvalidSwitch> {
-        let switch = variable(PLAN_GUARD).unwrap_or_default();
+        let switch = variable(PLAN_CHECK).unwrap_or_default();
         let off = match switch.trim().to_ascii_lowercase().as_str() {
             "" | "on" => Ok(false),
             "off" => Ok(true),

@@ -186,15 +186,15 @@ fn destroyed_drain_does_not_block_new_drain() {
     assert_eq!(take(&run, 1, New("i-1")), None);
 }
 
-/// A run with this value of `GRIT_PLAN_GUARD`.
+/// A run with this value of `GRIT_PLAN_CHECK`.
 fn switched(value: Option<&str>) -> (Run, Result<bool, InvalidSwitch>) {
     let run = Run::default();
-    let off = run.start(|name| value.filter(|_| name == PLAN_GUARD).map(str::to_owned));
+    let off = run.start(|name| value.filter(|_| name == PLAN_CHECK).map(str::to_owned));
     (run, off)
 }
 
 #[test]
-fn plan_guard_variable_accepts_only_off() {
+fn plan_check_variable_accepts_only_off() {
     for off in ["off", "OFF", " Off "] {
         let (run, is_off) = switched(Some(off));
         assert_eq!(is_off, Ok(true), "{off:?}");
@@ -207,7 +207,7 @@ fn plan_guard_variable_accepts_only_off() {
         assert_eq!(switched(on).1, Ok(false), "{on:?}");
     }
     let error = switched(Some("false")).1.unwrap_err();
-    assert_eq!(error.to_string(), "GRIT_PLAN_GUARD is \"false\"; it must be `on`, `off` or unset");
+    assert_eq!(error.to_string(), "GRIT_PLAN_CHECK is \"false\"; it must be `on`, `off` or unset");
 }
 
 #[test]

@@ -72,7 +72,7 @@ resource "grit_runner_drain" "manager" {
 
 resource "grit_runner_health" "all" {
   runner_managers  = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards           = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  drains           = { for key, drain in grit_runner_drain.manager : key => drain.id }
   stable_for       = var.health.stable_for
   start_drains     = var.health.start_drains
   start_if_stopped = var.health.start_if_stopped

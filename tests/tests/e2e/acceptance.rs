@@ -48,8 +48,8 @@ struct Object {
 impl Bench {
     /// `create`: the host with this name. `key`: the file of a private key.
     fn new(create: impl Fn(&str) -> Instance + Copy, key: &Path) -> Self {
-        // Many drain resources of different instances have one host here, which the plan guard would refuse.
-        let workspace = Workspace::new(&["grit"]).unwrap().env("GRIT_PLAN_GUARD", "off");
+        // Many drain resources of different instances have one host here, which the check of plans would refuse.
+        let workspace = Workspace::new(&["grit"]).unwrap().env("GRIT_PLAN_CHECK", "off");
         let deployments = ["old", "older"].map(|name| workspace.path().join(name).display().to_string());
         let values = Values::new(create, deployments, terraform().unwrap().display().to_string());
         for (number, directory) in values.deployments.iter().enumerate() {

@@ -46,7 +46,7 @@ mod monitoring;
 mod network_cut;
 mod no_secrets;
 mod package;
-mod plan_guard;
+mod plan_check;
 mod plugin_access;
 mod plugin_calls;
 mod plugin_failures;

@@ -87,7 +87,7 @@ fn health_check_spares_successor_at_one_address() {
     let write = |instance: &str| {
         let health = json!({ "all": {
             "runner_managers": { "m": "${grit_runner_drain.m.runner_manager}" },
-            "guards": { "m": "${grit_runner_drain.m.id}" },
+            "drains": { "m": "${grit_runner_drain.m.id}" },
             "start_drains": true,
             "lifecycle": { CREATE_FIRST: true },
         } });

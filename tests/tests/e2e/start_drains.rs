@@ -123,7 +123,7 @@ module "version" {
 
 resource "grit_runner_health" "all" {
   runner_managers = merge([for version in module.version : version.runner_managers]...)
-  guards          = merge([for version in module.version : version.guards]...)
+  drains          = merge([for version in module.version : version.drains]...)
   start_drains    = true
   timeouts        = { create = "180s", update = "180s" }
 
@@ -145,7 +145,7 @@ output "runner_managers" {
   value = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
 }
 
-output "guards" {
+output "drains" {
   value = { for key, drain in grit_runner_drain.manager : key => drain.id }
 }
 "#;

@@ -224,7 +224,7 @@ fn stuck_upstream_shutdown_fails_drain() {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].1.contains("`draining`") && errors[0].1.ends_with("Code: timed_out"), "{errors:?}");
     assert!(upstream.requests() >= 1);
-    assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the guard is kept");
+    assert_eq!(workspace.state().unwrap().at("grit_runner_drain.m1").len(), 1, "the drain resource is kept");
 }
 
 /// A gRPC C-core server instead of upstream's grpc-go, which is not available here.

@@ -79,7 +79,7 @@ const QUICK: [&str; 9] = [
     "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
-    "plan_guard::",
+    "plan_check::",
     "rollout::one_apply",
     "rollout::failed_drain",
     "plugin_stop::ctrl_c_during_create",

@@ -27,7 +27,7 @@ run "each_manager_has_a_drain_of_its_instance" {
     error_message = "Each drain must be tied to its instance."
   }
   assert {
-    condition     = join(",", keys(grit_runner_health.this.guards)) == "blue-v1,green-v1"
+    condition     = join(",", keys(grit_runner_health.this.drains)) == "blue-v1,green-v1"
     error_message = "The health check must depend on all drains."
   }
   assert {

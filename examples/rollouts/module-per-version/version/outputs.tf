@@ -5,7 +5,7 @@ output "grit_runner_managers" {
   value       = { for key, drain in grit_runner_drain.manager : "${key}-${var.name}" => drain.runner_manager }
 }
 
-output "guards" {
+output "drains" {
   description = "IDs of the drain resources, with the same keys."
   value       = { for key, drain in grit_runner_drain.manager : "${key}-${var.name}" => drain.id }
 }

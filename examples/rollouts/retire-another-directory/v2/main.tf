@@ -38,7 +38,7 @@ resource "grit_runner_drain" "manager" {
 
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.manager : key => drain.id }
 
   lifecycle {
     create_before_destroy = true

@@ -128,7 +128,7 @@ fn health_warnings_match_snapshot() {
     insta::assert_snapshot!(all(vec![
         unhealthy_at_refresh(&[("m1", "stopped", None), ("m2", "unreachable", Some("connection refused"))]),
         not_refreshed(&causes.into()),
-        without_guard(&["m1", "m2"]),
+        without_drain(&["m1", "m2"]),
         low_level(Level::Process),
         crate::explain::receipt::unconfirmed(&[("m1", &NoReceipt::NoManagers), ("m2", &NoReceipt::Upstream)]),
         invalid_manager(

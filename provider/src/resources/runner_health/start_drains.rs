@@ -69,7 +69,7 @@ impl RunnerHealth {
     /// The drains of this health check that the plan ends, as far as the plan has reached: those of a runner manager in its map.
     pub(super) fn ending(&self, state: &HealthState) -> Ending {
         let selectors = self.context.selectors();
-        let drains = state.guards.iter().flatten().filter_map(|(key, id)| {
+        let drains = state.drains.iter().flatten().filter_map(|(key, id)| {
             let (id, manager) = (id.as_ref_option()?, state.manager(key)?);
             let json = self.context.run.early_drain(id)?;
             let is_same = EarlyDrain::of_json(&json)?.manager == manager.identity(selectors?)?;
@@ -84,13 +84,13 @@ impl RunnerHealth {
         prior: &HealthState,
         planned: &HealthState,
     ) -> Result<Value<Vec<Value<String>>>, Problems> {
-        let starts = match (&planned.start_drains, &planned.guards) {
+        let starts = match (&planned.start_drains, &planned.drains) {
             (Value::Unknown, _) | (Value::Value(true), Value::Unknown) => return Ok(Value::Unknown),
             (starts, _) => starts.unwrap_or(START_DRAINS),
         };
         let leaving = leaving(prior, planned);
         // A health check without managers has proved nothing.
-        let proves = planned.guards.as_ref_option().is_some_and(|guards| !guards.is_empty());
+        let proves = planned.drains.as_ref_option().is_some_and(|drains| !drains.is_empty());
         let ending = if starts { self.planned_ending(prior, planned, &leaving)? } else { Ending::new() };
         let started: Vec<_> = leaving
             .iter()
@@ -124,7 +124,7 @@ impl RunnerHealth {
 
     /// Whether this is a plan, which can be refused. An apply sends a drain resource that stays only to update it, which shows that it is an apply.
     fn is_plan(&self, planned: &HealthState) -> bool {
-        let mut ids = planned.guards.iter().flatten().filter_map(|(_, id)| id.as_ref_option());
+        let mut ids = planned.drains.iter().flatten().filter_map(|(_, id)| id.as_ref_option());
         match call().walk {
             Walk::Plan => true,
             Walk::Apply => false,
@@ -138,7 +138,7 @@ impl RunnerHealth {
         let ending = kept();
         let keys = planned.started_drains.iter().flatten().filter_map(Value::as_ref_option);
         let candidate = |key: &String| {
-            let id = prior.guards.as_ref_option()?.get(key)?.as_ref_option()?.clone();
+            let id = prior.drains.as_ref_option()?.get(key)?.as_ref_option()?.clone();
             let (early, manager) = (EarlyDrain::of_json(ending.get(&id)?)?, prior.manager(key)?);
             let manager = manager.resolve(key, &configuration).ok()?;
             if manager.identity != early.manager {
@@ -210,11 +210,11 @@ fn kept() -> Ending {
     }
 }
 
-/// The drain resources whose ids leave `guards`, by key.
+/// The drain resources whose ids leave `drains`, by key.
 fn leaving<'a>(prior: &'a HealthState, planned: &HealthState) -> Vec<(&'a String, &'a String)> {
-    let stays = planned.guards.iter().flatten().filter_map(|(_, id)| id.as_ref_option());
+    let stays = planned.drains.iter().flatten().filter_map(|(_, id)| id.as_ref_option());
     let stays: BTreeSet<_> = stays.collect();
-    let ids = prior.guards.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
+    let ids = prior.drains.iter().flatten().filter_map(|(key, id)| Some((key, id.as_ref_option()?)));
     ids.filter(|(_, id)| !stays.contains(id)).collect()
 }
 

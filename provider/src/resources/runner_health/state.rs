@@ -45,9 +45,9 @@ object! {
         pub(super) id: Value<String> = computed_text => "Unique identifier.";
         pub(super) runner_managers: RunnerManagers = required_managers =>
             "The runner managers. Messages identify each one by its key in this map. May be empty.", check_managers;
-        pub(super) guards: Value<BTreeMap<String, Value<String>>> = text_map =>
+        pub(super) drains: Value<BTreeMap<String, Value<String>>> = text_map =>
             "The `id` of the `grit_runner_drain` of each runner manager, by key. A new drain resource changes this attribute, so the \
-             health check runs again before old drain resources are destroyed. If `guards` is set, a plan warns about each runner \
+             health check runs again before old drain resources are destroyed. If `drains` is set, a plan warns about each runner \
              manager without an entry.";
         pub(super) level: Value<String> = text => format!(
             "Required health level: {}. Each level includes the levels before it; the section \"Health levels\" describes them. Every \
@@ -158,9 +158,9 @@ impl HealthState {
     pub(super) fn identifier(&self, key: &str) -> String {
         let manager = self.runner_managers.iter().flatten().find(|(name, _)| *name == key);
         let instance = manager.and_then(|(_, it)| it.as_ref_option()?.instance_id.as_ref_option());
-        let guard = self.guards.iter().flatten().find(|(name, _)| *name == key);
-        let guard = guard.and_then(|(_, id)| id.as_ref_option());
-        let known = instance.into_iter().chain(guard).find(|id| !id.is_empty());
+        let drain = self.drains.iter().flatten().find(|(name, _)| *name == key);
+        let drain = drain.and_then(|(_, id)| id.as_ref_option());
+        let known = instance.into_iter().chain(drain).find(|id| !id.is_empty());
         known.cloned().unwrap_or_else(|| "INSTANCE_ID".to_owned())
     }
 
@@ -237,10 +237,10 @@ impl EnumAttribute for Level {
     const DEFAULT: Self = Self::Polling;
 }
 
-/// The runner managers that have no entry in `guards`, where that attribute is used.
-pub(super) fn missing_guards(planned: &HealthState) -> Vec<&str> {
-    let (Value::Value(managers), Value::Value(guards)) = (&planned.runner_managers, &planned.guards) else {
+/// The runner managers that have no entry in `drains`, where that attribute is used.
+pub(super) fn missing_drains(planned: &HealthState) -> Vec<&str> {
+    let (Value::Value(managers), Value::Value(drains)) = (&planned.runner_managers, &planned.drains) else {
         return Vec::new();
     };
-    managers.keys().filter(|key| !guards.contains_key(*key)).map(String::as_str).collect()
+    managers.keys().filter(|key| !drains.contains_key(*key)).map(String::as_str).collect()
 }

@@ -30,7 +30,7 @@ resource "terraform_data" "drain" {
 resource "terraform_data" "health" {
   input = {
     runner_managers = { for key, drain in terraform_data.drain : key => drain.output }
-    guards          = { for key, drain in terraform_data.drain : key => drain.id }
+    drains          = { for key, drain in terraform_data.drain : key => drain.id }
   }
 
   lifecycle {

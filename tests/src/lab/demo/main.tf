@@ -52,7 +52,7 @@ resource "grit_runner_drain" "manager" {
 # One health check over all. It refers to the drain resources, so the drain of an old instance waits for it.
 resource "grit_runner_health" "all" {
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id }
+  drains          = { for key, drain in grit_runner_drain.manager : key => drain.id }
 
   # Healthy is more than a process: the job queue accepts the job requests of every runner.
   level = "polling"

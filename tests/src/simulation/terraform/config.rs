@@ -93,7 +93,7 @@ impl Config {
                     ("min_jobs", if is_working { number(options.min_jobs) } else { Dynamic::Null }),
                     ("timeouts", exactly([("create", timeout()), ("update", timeout())])),
                     ("runner_managers", map(&manager)),
-                    ("guards", if self.has_drains { map(&|key| drain(key, "id")) } else { Dynamic::Null }),
+                    ("drains", if self.has_drains { map(&|key| drain(key, "id")) } else { Dynamic::Null }),
                 ]))
             }
             Kind::Shutdown => {

@@ -137,7 +137,7 @@ impl Values {
         let wait = json!({ "create": "300s", "update": "300s" });
         let mut base = match of {
             "grit_runner_health" => json!({
-                "runner_managers": map(), "guards": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
+                "runner_managers": map(), "drains": { KEY: "drain-1" }, "level": "working", "min_jobs": 1,
                 "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
                 "stable_for": "0s", "retry": retry, "triggers": { "a": "1" }, "timeouts": wait,
             }),
@@ -191,7 +191,7 @@ impl Values {
             ("grit_runner_health", "min_jobs") => Row::new(json!(2), [json!(0)]),
             ("grit_runner_health", "stable_for") => Row::new(json!("100ms"), [json!("soon"), json!("1h")]),
             (_, "runner_managers") => managers(),
-            (_, "guards") => object(json!({ KEY: "drain-2" })),
+            (_, "drains") => object(json!({ KEY: "drain-2" })),
             (_, "triggers") => object(json!({ "a": "2" })),
             (_, "retry") => object(json!({ "attempts": 4 })),
             (_, "timeouts") => object(self.shorter(of)),

@@ -36,7 +36,7 @@ resource "grit_runner_drain" "m1" {
 
 resource "grit_runner_health" "all" {
   runner_managers = { m1 = grit_runner_drain.m1.runner_manager }
-  guards          = { m1 = grit_runner_drain.m1.id }
+  drains          = { m1 = grit_runner_drain.m1.id }
   level           = "polling"
   stable_for      = "30s"
 

@@ -15,7 +15,7 @@ fn health_check(runner_managers: &str) -> String {
         r#"
 resource "grit_runner_health" "all" {{
   runner_managers = {runner_managers}
-  guards          = {{ m = grit_runner_drain.m.id }}
+  drains          = {{ m = grit_runner_drain.m.id }}
   timeouts        = {{ create = "60s", update = "60s" }}
   lifecycle {{ create_before_destroy = true }}
 }}

@@ -62,9 +62,9 @@ resource "grit_runner_health" "{name}" {{
 }
 
 /// The arguments of a health check that refers to a drain resource: this reference orders a rollout.
-pub(super) fn over_the_guard(drain: &str) -> String {
+pub(super) fn over_the_drain(drain: &str) -> String {
     format!(
-        "runner_managers = {{ m = grit_runner_drain.{drain}.runner_manager }}\n  guards = {{ m = grit_runner_drain.{drain}.id }}"
+        "runner_managers = {{ m = grit_runner_drain.{drain}.runner_manager }}\n  drains = {{ m = grit_runner_drain.{drain}.id }}"
     )
 }
 

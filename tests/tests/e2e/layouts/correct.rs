@@ -111,7 +111,7 @@ module "version" {{
             health_check(
                 "all",
                 "runner_managers = { for key, version in module.version : key => version.runner_manager }\n  \
-                 guards = { for key, version in module.version : key => version.guard }",
+                 drains = { for key, version in module.version : key => version.drain }",
                 "60s",
                 CREATE_FIRST,
             )
@@ -128,7 +128,7 @@ terraform {{
 }}
 variable "runner" {{ type = string }}
 output "runner_manager" {{ value = grit_runner_drain.m.runner_manager }}
-output "guard" {{ value = grit_runner_drain.m.id }}
+output "drain" {{ value = grit_runner_drain.m.id }}
 {}{}"#,
         instance("m", "VERSION", CREATE_FIRST)
             .replace("\"VERSION\"", "var.runner")
@@ -160,7 +160,7 @@ fn canary(version: &str) -> String {
     let over = |drains: &str| {
         format!(
             "runner_managers = {{ for key, drain in {drains} : key => drain.runner_manager }}\n  \
-             guards = {{ for key, drain in {drains} : key => drain.id }}"
+             drains = {{ for key, drain in {drains} : key => drain.id }}"
         )
     };
     keyed("canary", "canary", "")

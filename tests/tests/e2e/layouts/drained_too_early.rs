@@ -8,7 +8,7 @@ use grit_tests::{
 };
 
 use super::configuration::{
-    CREATE_FIRST, NEW, OLD, drain, health_check, instance, manager, over_the_guard, over_the_instance,
+    CREATE_FIRST, NEW, OLD, drain, health_check, instance, manager, over_the_drain, over_the_instance,
 };
 
 /// The timeout of a health check that fails.
@@ -31,14 +31,14 @@ fn right(version: &str) -> String {
     let name = "right";
     instance(name, version, CREATE_FIRST)
         + &drain(name, CREATE_FIRST)
-        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, CREATE_FIRST)
+        + &health_check(name, &over_the_drain(name), HEALTH_TIMEOUT, CREATE_FIRST)
 }
 
 fn create_first_on_the_instance_alone(version: &str) -> String {
     let name = "alone";
     instance(name, version, CREATE_FIRST)
         + &drain(name, "")
-        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, "")
+        + &health_check(name, &over_the_drain(name), HEALTH_TIMEOUT, "")
 }
 
 fn no_reference_between_gate_and_drain(version: &str) -> String {
@@ -59,7 +59,7 @@ fn a_block_for_each_version(version: &str) -> String {
     let name = &format!("block_{}", version.replace('.', "_"));
     instance(name, version, CREATE_FIRST)
         + &drain(name, CREATE_FIRST)
-        + &health_check(name, &over_the_guard(name), HEALTH_TIMEOUT, CREATE_FIRST)
+        + &health_check(name, &over_the_drain(name), HEALTH_TIMEOUT, CREATE_FIRST)
 }
 
 /// Versions as keys, as in the guide, with `over` in the health check and `more` in each block.
@@ -84,7 +84,7 @@ fn the_reference_comes_with_the_roll(version: &str) -> String {
 fn create_first_comes_with_the_roll(version: &str) -> String {
     let drains = "in grit_runner_drain.later : key => drain";
     let over = format!(
-        "runner_managers = {{ for key, drain {drains}.runner_manager }}\n  guards = {{ for key, drain {drains}.id }}"
+        "runner_managers = {{ for key, drain {drains}.runner_manager }}\n  drains = {{ for key, drain {drains}.id }}"
     );
     versions_as_keys("later", version, &over, if version == NEW { CREATE_FIRST } else { "" }, "")
 }
@@ -110,7 +110,7 @@ fn wrong_layouts_drain_old_runner_before_new_is_healthy() {
         .replace("\"VERSION\"", "var.version_of_runner")
         .replace("= \"m\"", "= var.name")
         + &drain("m", CREATE_FIRST)
-        + &health_check("m", &over_the_guard("m"), HEALTH_TIMEOUT, CREATE_FIRST);
+        + &health_check("m", &over_the_drain("m"), HEALTH_TIMEOUT, CREATE_FIRST);
     rollout.workspace.write("together/main.tf", &format!("{MODULE}{module}")).unwrap();
     rollout.workspace.get().unwrap().succeeded();
     // The new version exists, and its wrapper never starts.

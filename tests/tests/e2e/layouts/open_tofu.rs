@@ -8,7 +8,7 @@ use grit_tests::{
 };
 use rustix::process::Signal;
 
-use super::configuration::{CREATE_FIRST, NEW, OLD, drain, health_check, instance, over_the_guard};
+use super::configuration::{CREATE_FIRST, NEW, OLD, drain, health_check, instance, over_the_drain};
 
 const KEEP: &str = "lifecycle {\n    create_before_destroy = true\n    destroy = false\n  }";
 
@@ -61,7 +61,7 @@ fn opentofu_excluded_health_check_drains_without_health() {
     let all = |version: &str| {
         instance("m", version, CREATE_FIRST)
             + &drain("m", CREATE_FIRST)
-            + &health_check("m", &over_the_guard("m"), "60s", CREATE_FIRST)
+            + &health_check("m", &over_the_drain("m"), "60s", CREATE_FIRST)
     };
     let rollout = applied(&all(OLD));
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));

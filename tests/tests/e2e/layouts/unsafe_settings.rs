@@ -10,7 +10,7 @@ fn instance_without_drain_resource_is_warned_and_not_drained() {
     let configuration = |version: &str| {
         let over = format!(
             "runner_managers = {{ guarded = grit_runner_drain.guarded.runner_manager, bare = {} }}\n  \
-             guards = {{ guarded = grit_runner_drain.guarded.id }}",
+             drains = {{ guarded = grit_runner_drain.guarded.id }}",
             manager("lab_instance.bare")
         );
         instance("guarded", version, CREATE_FIRST)

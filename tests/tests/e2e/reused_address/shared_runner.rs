@@ -7,7 +7,7 @@ const TITLE: &str = "Two drain resources with one runner manager";
 /// Drain resources `a` and `b` with these instances. The health check has no managers, and so makes no connection.
 fn drains(address: &Address, instances: [&str; 2]) -> Json {
     let health = json!({ "all": {
-        "runner_managers": {}, "guards": { "a": "${grit_runner_drain.a.id}", "b": "${grit_runner_drain.b.id}" },
+        "runner_managers": {}, "drains": { "a": "${grit_runner_drain.a.id}", "b": "${grit_runner_drain.b.id}" },
     } });
     let drains = json!({ "a": address.drain(instances[0]), "b": address.drain(instances[1]) });
     json!({ "grit_runner_drain": drains, "grit_runner_health": health })
@@ -35,9 +35,9 @@ fn two_drains_of_one_runner_are_refused_at_plan() {
     address.write(&without_health);
     if core().stores_planned_private() {
         assert_refused(&address.workspace.plan().unwrap().failed().errors(), ["i-a", "i-b"]);
-        address.workspace.set_env("GRIT_PLAN_GUARD", "off");
+        address.workspace.set_env("GRIT_PLAN_CHECK", "off");
         address.workspace.apply().unwrap().succeeded();
-        address.workspace.set_env("GRIT_PLAN_GUARD", "on");
+        address.workspace.set_env("GRIT_PLAN_CHECK", "on");
     } else {
         // A create must not fail if it may be of an apply.
         let applied = address.workspace.apply().unwrap().succeeded();
@@ -70,10 +70,10 @@ fn exit_of_one_runner_is_the_evidence_for_one_instance() {
     let mut resources = drains(&address, ["i-a", "i-b"]);
     resources.as_object_mut().unwrap().remove("grit_runner_health");
     address.write(&resources);
-    address.workspace.set_env("GRIT_PLAN_GUARD", "off");
+    address.workspace.set_env("GRIT_PLAN_CHECK", "off");
     address.workspace.apply().unwrap().succeeded();
     address.workspace.run(["plan", "-destroy", "-out=saved"]).unwrap().succeeded();
-    address.workspace.set_env("GRIT_PLAN_GUARD", "on");
+    address.workspace.set_env("GRIT_PLAN_CHECK", "on");
     let failed = address.workspace.run(["apply", "-json", "saved"]).unwrap().failed();
     let errors = failed.errors();
     let [(title, detail)] = errors.as_slice() else { panic!("{errors:?}") };

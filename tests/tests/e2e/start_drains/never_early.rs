@@ -59,7 +59,7 @@ resource "grit_runner_health" "check" {
   for_each = toset(["a", "b"])
 
   runner_managers = { for key, drain in grit_runner_drain.manager : key => drain.runner_manager if lookup(var.of, key, "") == each.key }
-  guards          = { for key, drain in grit_runner_drain.manager : key => drain.id if lookup(var.of, key, "") == each.key }
+  drains          = { for key, drain in grit_runner_drain.manager : key => drain.id if lookup(var.of, key, "") == each.key }
   start_drains    = true
   timeouts        = { create = "60s", update = "60s" }
 

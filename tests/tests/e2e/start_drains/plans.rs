@@ -49,7 +49,7 @@ resource "grit_runner_drain" "m" {
 resource "grit_runner_health" "check" {
   for_each        = var.start_drains
   runner_managers = { for key, drain in grit_runner_drain.m : key => drain.runner_manager if var.has_managers && var.managers[key].check == each.key }
-  guards          = { for key, drain in grit_runner_drain.m : key => drain.id if var.managers[key].check == each.key }
+  drains          = { for key, drain in grit_runner_drain.m : key => drain.id if var.managers[key].check == each.key }
   start_drains    = each.value
   lifecycle {
     create_before_destroy = true
@@ -123,10 +123,10 @@ fn state(applied: &Json, old: &BTreeSet<String>) -> Json {
         .collect();
     let health = of_type(resources, "grit_runner_health");
     for check in resources[health]["instances"].as_array_mut().unwrap() {
-        let guards = check["attributes"]["guards"].as_object().unwrap().clone();
-        let managers = guards.keys().map(|key| (key.clone(), drains[key]["runner_manager"].clone()));
+        let own = check["attributes"]["drains"].as_object().unwrap().clone();
+        let managers = own.keys().map(|key| (key.clone(), drains[key]["runner_manager"].clone()));
         check["attributes"]["runner_managers"] = managers.collect::<Map<_, _>>().into();
-        let kept = guards.iter().filter(|(key, _)| old.contains(*key));
+        let kept = own.iter().filter(|(key, _)| old.contains(*key));
         let kept: Map<_, _> = kept.map(|(_, id)| (id.as_str().unwrap().to_owned(), json!({}))).collect();
         check["private"] = base64(json!({ "kept": kept }).to_string().as_bytes()).into();
     }
@@ -163,13 +163,13 @@ fn expected_and_planned(plan: &Json) -> Vec<(String, BTreeSet<String>, BTreeSet<
     of_type("grit_runner_health")
         .map(|check| {
             let (before, after) = (&check["change"]["before"], &check["change"]["after"]);
-            let stays = texts(&after["guards"]);
+            let stays = texts(&after["drains"]);
             // A map with unknown values has its known values in `after`, and the others in `after_unknown`.
-            let unknown = check["change"]["after_unknown"]["guards"].as_object();
+            let unknown = check["change"]["after_unknown"]["drains"].as_object();
             let is_empty = stays.is_empty() && unknown.is_none_or(Map::is_empty);
             let starts = after["start_drains"] == true && !is_empty;
-            let guards = before["guards"].as_object().unwrap();
-            let may_start = guards.iter().filter(|(_, id)| {
+            let own = before["drains"].as_object().unwrap();
+            let may_start = own.iter().filter(|(_, id)| {
                 let id = id.as_str().unwrap();
                 starts && ended.contains(id) && !stays.contains(id)
             });

@@ -55,6 +55,17 @@ fn assert_refused(workspace: &Workspace, arguments: &[&str]) {
     }
 }
 
+/// Without a refresh, this may be an apply.
+#[track_caller]
+fn assert_warned(workspace: &Workspace, arguments: &[&str]) {
+    let planned = workspace.run(["plan", "-json"].iter().chain(arguments)).unwrap().succeeded();
+    let warnings = planned.warnings();
+    assert!(
+        warnings.iter().any(|(summary, _)| *summary == "Plan would drain a runner whose instance is kept"),
+        "{warnings:?}"
+    );
+}
+
 #[test]
 fn replacing_a_drain_is_refused() {
     let workspace = guarded("\"i-1\"");
@@ -85,8 +96,8 @@ fn renaming_a_drain_needs_a_moved_block() {
 }
 
 #[test]
-fn plan_guard_off_allows_replacement() {
-    let workspace = guarded("\"i-1\"").env("GRIT_PLAN_GUARD", "off");
+fn plan_check_off_allows_replacement() {
+    let workspace = guarded("\"i-1\"").env("GRIT_PLAN_CHECK", "off");
     let plan = workspace.run(["plan", "-json", "-replace=grit_runner_drain.a"]).unwrap().succeeded();
     assert_eq!(plan.planned(), ["replace grit_runner_drain.a"]);
 }
@@ -249,7 +260,7 @@ fn destroy_with_shifted_count_is_refused() {
 fn tainted_drain_destroys_after_untaint_or_no_refresh() {
     let workspace = guarded("\"i-1\"");
     workspace.run(["taint", "grit_runner_drain.a"]).unwrap().succeeded();
-    assert_refused(&workspace, &["-refresh=false"]);
+    assert_warned(&workspace, &["-refresh=false"]);
     let refused = workspace.run(["plan", "-json", "-destroy"]).unwrap().failed();
     let errors = refused.errors();
     assert!(
@@ -263,8 +274,8 @@ fn tainted_drain_destroys_after_untaint_or_no_refresh() {
 }
 
 #[test]
-fn two_drains_of_one_instance_in_guards_are_refused() {
-    let health_check = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  guards = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
+fn two_drains_of_one_instance_in_a_health_check_are_refused() {
+    let health_check = "resource \"grit_runner_health\" \"all\" {\n  runner_managers = {}\n  drains = { a = grit_runner_drain.a.id, b = grit_runner_drain.b.id }\n}\n";
     let two = format!("{}{}", drain("a", "\"i-1\"", ""), drain("b", "\"i-1\"", ""));
     let workspace = Workspace::new(&["grit"]).unwrap();
     workspace.write("main.tf", &format!("{HEAD}{two}{health_check}")).unwrap();
@@ -282,9 +293,9 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
     if core().stores_planned_private() {
         let refused = workspace.plan().unwrap().failed();
         assert!(refused.errors().iter().all(|(title, _)| *title == TITLE), "{:?}", refused.errors());
-        workspace.set_env("GRIT_PLAN_GUARD", "off");
+        workspace.set_env("GRIT_PLAN_CHECK", "off");
         workspace.apply().unwrap().succeeded();
-        workspace.set_env("GRIT_PLAN_GUARD", "on");
+        workspace.set_env("GRIT_PLAN_CHECK", "on");
     } else {
         // Without a health check the provider cannot detect that this is a plan, so it is a warning.
         let applied = workspace.apply().unwrap().succeeded();
@@ -305,12 +316,12 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
 }
 
 #[test]
-fn plan_guard_variable_is_validated_case_insensitively() {
-    let mut workspace = guarded("\"i-1\"").env("GRIT_PLAN_GUARD", "OFF");
+fn plan_check_variable_is_validated_case_insensitively() {
+    let mut workspace = guarded("\"i-1\"").env("GRIT_PLAN_CHECK", "OFF");
     let plan = workspace.run(["plan", "-json", "-replace=grit_runner_drain.a"]).unwrap().succeeded();
     let warnings = plan.warnings();
-    assert!(warnings.iter().any(|(_, detail)| detail.contains("GRIT_PLAN_GUARD=off")), "{warnings:?}");
-    workspace.set_env("GRIT_PLAN_GUARD", "false");
+    assert!(warnings.iter().any(|(_, detail)| detail.contains("GRIT_PLAN_CHECK=off")), "{warnings:?}");
+    workspace.set_env("GRIT_PLAN_CHECK", "false");
     let refused = workspace.plan().unwrap().failed();
     let errors = refused.errors();
     assert_eq!(errors[0].0, "Environment variable has an invalid value");
