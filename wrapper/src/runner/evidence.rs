@@ -68,6 +68,8 @@ pub(crate) struct Evidence {
     pub(crate) results_lost_from: Option<Moment>,
     /// The runner's limit for its cleanup after SIGTERM, from the last readable configuration.
     pub(crate) shutdown_timeout: Option<Duration>,
+    /// The runner's metrics have shown its open job requests.
+    pub(crate) reports_requests: bool,
     /// The configuration of the runner's start, if this wrapper has read it before a reload.
     pub(crate) first_config: Option<Arc<RunnerConfig>>,
 }
@@ -107,6 +109,7 @@ impl Evidence {
             aborts_jobs: self.aborts_jobs,
             results_lost_from: self.results_lost_from,
             shutdown_timeout: self.shutdown_timeout,
+            reports_requests: self.reports_requests,
         }
     }
 
@@ -142,6 +145,7 @@ impl Evidence {
         if !self.has_server {
             return;
         }
+        self.reports_requests |= self.metrics.sections.values().any(|requests| requests.open.is_some());
         self.polls.update(&self.metrics, config.map(Arc::as_ref));
         if self.first_config.is_none() && self.metrics.config_loads == 1 {
             self.first_config = config.cloned();

@@ -17,6 +17,9 @@ pub struct Observation {
     pub results_lost_from: Option<Moment>,
     /// The child's own limit for its cleanup after SIGTERM, if it is known.
     pub shutdown_timeout: Option<Duration>,
+    /// The child reports its open job requests: whether SIGQUIT cancels one can be known.
+    #[serde(default)]
+    pub reports_requests: bool,
 }
 
 impl Observation {

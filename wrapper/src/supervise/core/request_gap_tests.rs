@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     event::{Answer, Cancel, Effect, Event, Refusal},
     moment::Moment,
-    observation::{RequestsCancelled, RequestsRead},
+    observation::{Observation, RequestsCancelled, RequestsRead},
     policy::Policy,
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Cancelled, Mode, Stop, StopOutcome},
@@ -202,8 +202,21 @@ fn requests_counted_after_sigquit_decide_the_outcome() {
         assert_eq!(step.effects, [QUIT]);
         step.next
     };
+    let at_once = |reports_requests| {
+        let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
+        let phase = Phase::Holding { until: now, quit_sent_at: None };
+        let state = State::Stopping { child: child(now), stop: graceful(), phase };
+        let observed = Observation { reports_requests, ..Observation::default() };
+        let step = Supervision { state, observed, ..Supervision::default() }.with(Event::Tick, now, &policy);
+        assert_eq!(step.effects, [QUIT]);
+        step.next
+    };
     for (name, quit, cancelled, expected, number) in [
-        ("idle", quit(Some(0), false), &[][..], Clean, Some(0)),
+        ("at once", at_once(true), &[][..], Unknown, None),
+        ("at once, counted", at_once(true), &[(0, true)], Clean, Some(0)),
+        ("at once, one was cancelled", at_once(true), &[(1, false)], OpenRequests, Some(1)),
+        ("at once, not reported", at_once(false), &[], Clean, None),
+        ("idle", quit(Some(0), false), &[], Clean, Some(0)),
         ("idle, a request in between", quit(Some(0), false), &[(1, false)], OpenRequests, Some(1)),
         ("a job runs", quit(Some(0), true), &[], Unknown, Some(0)),
         ("a job runs, not counted yet", quit(Some(0), true), &[(0, false)], Unknown, Some(0)),

@@ -172,7 +172,8 @@ impl Supervision {
     ) {
         let timeout = cx.policy.request_gap_timeout;
         if timeout.is_zero() {
-            return self.quit(child, stop, None, false, quit_sent_at, cx);
+            // Nothing was read in this stop. The reads after SIGQUIT may show that no request was cancelled.
+            return self.quit(child, stop, None, self.observed.reports_requests, quit_sent_at, cx);
         }
         let phase = Phase::AwaitingGap { until: cx.now + timeout, open: None, quit_sent_at };
         self.state = State::Stopping { child, stop, phase };

@@ -19,7 +19,8 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
         "leaving":false,
         "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
         "last_stop":null,
-        "observed":{"aborts_jobs":true,"results_lost_from":null,"shutdown_timeout":{"secs":600,"nanos":0}}},
+        "observed":{"aborts_jobs":true,"results_lost_from":null,"shutdown_timeout":{"secs":600,"nanos":0},
+            "reports_requests":true}},
     "origin":{"command":["gitlab-runner","run"],"seen":[[4243,18]],"cgroup":null},
     "barrier":null}"#;
 
