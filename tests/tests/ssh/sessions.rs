@@ -119,36 +119,6 @@ async fn refused_socket_is_retried_with_a_new_login() {
     soon(client.check_status()).await.unwrap();
 }
 
-/// A certificate can expire, or a key can be removed, during a long drain.
-#[tokio::test]
-async fn refused_new_login_keeps_the_open_session() {
-    let mut fixture = Fixture::new();
-    let client = fixture.connector().client(fixture.target());
-    soon(client.check_status()).await.unwrap();
-    std::fs::write(fixture.sshd.dir().join("authorized_keys"), "").unwrap();
-    fixture.wrapper.stop().await;
-    fixture.wrapper.remove_socket();
-    let refused = |fixture: &Fixture| fixture.sshd.log().matches("Failed publickey").count();
-    let attempt = async || {
-        let error = soon(client.check_status()).await.unwrap_err();
-        assert!(error.retryable(), "{error:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    };
-    soon(async {
-        while refused(&fixture) == 0 {
-            attempt().await;
-        }
-        let end = tokio::time::Instant::now() + Duration::from_secs(6);
-        while tokio::time::Instant::now() < end {
-            attempt().await;
-        }
-    })
-    .await;
-    assert_eq!((refused(&fixture), logins(&fixture)), (1, 1), "{}", fixture.sshd.log());
-    fixture.wrapper.start();
-    soon(client.check_status()).await.unwrap();
-}
-
 /// Fifty waiters share one failed attempt: fifty rejections would block the client's address.
 #[tokio::test]
 async fn refused_login_fails_all_waiters_immediately() {

@@ -33,33 +33,11 @@ pub(crate) struct SessionPool {
 /// An attempt to open a session.
 pub(crate) type Connecting = BoxFuture<'static, Result<Arc<Session>, TransportError>>;
 
-type Attempt = BoxFuture<'static, Result<Opened, TransportError>>;
-
 #[derive(Debug)]
 enum Entry {
     /// One attempt for all callers, which share its failure. It ends when no caller waits for it any more.
-    Connecting(WeakShared<Attempt>),
-    Open(Weak<Session>, Use),
-}
-
-/// How long a session is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// Until the server refuses a Unix socket.
-    UntilRefusal,
-    /// The server refused a Unix socket: the next caller logs in again.
-    ///
-    /// sshd opens a socket with the groups that the user had at the login. On a host that boots, the user is often added to the group of the
-    /// socket later, and a session from before then is refused until it ends.
-    Refused,
-    /// Until it ends, because the server refused a new login. This is not repeated: the certificate may have expired.
-    ToTheEnd,
-}
-
-#[derive(Debug, Clone)]
-struct Opened {
-    session: Arc<Session>,
-    usage: Use,
+    Connecting(WeakShared<Connecting>),
+    Open(Weak<Session>),
 }
 
 impl Default for SessionPool {
@@ -79,13 +57,8 @@ impl SessionPool {
         let reference = |session, reused| SessionRef { session, reused, closing: self.closing.clone() };
         let attempt = {
             let mut entries = self.entries.lock();
-            let mut refused = None;
             let attempt = match entries.get(key) {
-                Some(Entry::Open(session, usage)) => match session.upgrade().filter(|it| !it.is_closed()) {
-                    Some(session) if *usage == Use::Refused => {
-                        refused = Some(session);
-                        None
-                    }
+                Some(Entry::Open(session)) => match session.upgrade().filter(|it| !it.is_closed()) {
                     Some(session) => return Ok(reference(session, true)),
                     None => None,
                 },
@@ -94,7 +67,7 @@ impl SessionPool {
             };
             attempt.unwrap_or_else(|| {
                 entries.retain(|_, entry| entry.is_usable());
-                let attempt = open_or_keep(refused, connect()).boxed().shared();
+                let attempt = connect().shared();
                 if let Some(attempt) = attempt.downgrade() {
                     entries.insert(key.clone(), Entry::Connecting(attempt));
                 }
@@ -107,36 +80,24 @@ impl SessionPool {
         if matches!(entries.get(key), Some(Entry::Connecting(it)) if it.upgrade().is_some_and(|it| it.ptr_eq(&attempt)))
         {
             match &result {
-                Ok(Opened { session, usage }) => {
-                    entries.insert(key.clone(), Entry::Open(Arc::downgrade(session), *usage))
-                }
+                Ok(session) => entries.insert(key.clone(), Entry::Open(Arc::downgrade(session))),
                 Err(_) => entries.remove(key),
             };
         }
         drop(entries);
-        result.map(|Opened { session, .. }| reference(session, false))
+        result.map(|session| reference(session, false))
     }
 
     /// The server refused a Unix socket over this session: the next caller logs in again. Tunnels of the session stay open.
+    ///
+    /// sshd opens a socket with the groups that the user had at the login. On a host that boots, the user is often added to the group of the socket
+    /// later, and a session from before then is refused until it ends.
     pub(crate) fn socket_refused(&self, key: &SessionKey, by: &SessionRef) {
-        if let Some(Entry::Open(session, usage @ Use::UntilRefusal)) = self.entries.lock().get_mut(key)
-            && session.as_ptr() == Arc::as_ptr(&by.session)
+        let mut entries = self.entries.lock();
+        if matches!(entries.get(key), Some(Entry::Open(session)) if session.as_ptr() == Arc::as_ptr(&by.session))
         {
-            *usage = Use::Refused;
+            entries.remove(key);
         }
-    }
-}
-
-/// The new session, or the `refused` one if the attempt fails.
-async fn open_or_keep(refused: Option<Arc<Session>>, attempt: Connecting) -> Result<Opened, TransportError> {
-    match (attempt.await, refused.filter(|session| !session.is_closed())) {
-        (Ok(session), _) => Ok(Opened { session, usage: Use::UntilRefusal }),
-        (Err(error), Some(session)) => {
-            tracing::debug!(error = %error, "new login failed; using the open SSH session");
-            let usage = if error.retryable() { Use::UntilRefusal } else { Use::ToTheEnd };
-            Ok(Opened { session, usage })
-        }
-        (Err(error), None) => Err(error),
     }
 }
 
@@ -144,7 +105,7 @@ impl Entry {
     fn is_usable(&self) -> bool {
         match self {
             Self::Connecting(attempt) => attempt.upgrade().is_some(),
-            Self::Open(session, _) => session.upgrade().is_some_and(|session| !session.is_closed()),
+            Self::Open(session) => session.upgrade().is_some_and(|session| !session.is_closed()),
         }
     }
 }
