@@ -18,8 +18,7 @@ variable "runner_managers" {
 
   validation {
     condition = alltrue([for manager in var.runner_managers : length(setintersection(keys(manager.labels), [
-      "grpc_code", "grpc_method", "grpc_service", "instance", "instance_id", "instance_name", "job", "le", "mode", "outcome", "reason", "result",
-      "revision", "state", "version",
+      "instance", "instance_id", "instance_name", "job", "mode", "outcome", "result", "revision", "state", "version",
     ])) == 0])
     error_message = "Labels cannot have a name that the metrics of the wrapper or this module use, such as job, instance or state: the alerts would not find their metrics."
   }
@@ -45,8 +44,7 @@ variable "labels" {
 
   validation {
     condition = length(setintersection(keys(var.labels), [
-      "grpc_code", "grpc_method", "grpc_service", "instance", "instance_id", "instance_name", "job", "le", "mode", "outcome", "reason", "result",
-      "revision", "state", "version",
+      "instance", "instance_id", "instance_name", "job", "mode", "outcome", "result", "revision", "state", "version",
     ])) == 0
     error_message = "Labels cannot have a name that the metrics of the wrapper or this module use, such as job, instance or state: the alerts would not find their metrics."
   }

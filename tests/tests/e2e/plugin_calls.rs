@@ -145,17 +145,6 @@ async fn missing_optional_calls_return_unimplemented() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn provider_without_functions_rejects_function_call() {
-    let mut setup = start().await;
-    let functions = setup.client.provider.get_functions(pb::get_functions::Request {}).await.unwrap();
-    assert_eq!(functions.into_inner(), pb::get_functions::Response::default());
-    let request = pb::call_function::Request { name: "nothing".into(), arguments: Vec::new() };
-    let answer = setup.client.provider.call_function(request).await.unwrap().into_inner();
-    let text = answer.error.unwrap().text;
-    assert!(text.starts_with("This provider has no function `nothing`."), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_resource_type_is_a_diagnostic() {
     let mut setup = start().await;
     let request = pb::apply_resource_change::Request { type_name: "lab_nothing".into(), ..create("") };
