@@ -56,11 +56,12 @@ fn rejected_section_is_never_polling() {
     assert!(seen.iter().any(only_first_polls), "{}", seen.last().unwrap());
 }
 
+/// If the runner skips turns, the wrapper knows this only after a minute: `runner::polls::shared_token`.
 #[test]
 fn accepted_sections_poll() {
     let lab = Lab::start().unwrap();
     let host = both(&lab);
-    poll::until("both sections poll", PATIENCE, || {
+    poll::until("both sections poll", 2 * PATIENCE, || {
         let health = health(&host.wrapper_address())?;
         if health["level"] == "polling" { Ok(()) } else { Err(health.to_string()) }
     });
