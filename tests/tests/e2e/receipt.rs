@@ -181,7 +181,7 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
             run.warnings().into_iter().filter(|(title, _)| *title != "The plan shuts down a runner");
         of_drain.map(|(title, detail)| format!("{title}\n{detail}")).collect()
     };
-    let run = drain(1, &fleet.gitlab(TOKEN), "60s");
+    let run = drain(1, &fleet.gitlab(TOKEN), "120s");
     assert_eq!(warnings(&run), [""; 0]);
     for (number, gitlab, parts) in [
         (
@@ -209,7 +209,7 @@ fn receipt_is_logged_or_its_absence_is_a_warning() {
             ["Jobs of waits-5 were not checked in GitLab", "without a token", "Code: invalid_config"],
         ),
     ] {
-        let found = warnings(&drain(number, &gitlab, "20s"));
+        let found = warnings(&drain(number, &gitlab, "120s"));
         assert!(found.len() == 1 && parts.iter().all(|part| found[0].contains(part)), "{found:?}");
     }
 }
