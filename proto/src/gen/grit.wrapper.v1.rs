@@ -162,9 +162,6 @@ pub struct Health {
     /// The job router, if a `\[[runners]\]` section uses it (FF_USE_JOB_ROUTER) and the runner reports its metrics.
     #[prost(message, optional, tag = "15")]
     pub job_router: ::core::option::Option<JobRouter>,
-    /// Autoscaling groups of the `\[[runners]\]` sections: plugin, location and name, such as `aws/runners-blue`.
-    #[prost(string, repeated, tag = "16")]
-    pub worker_groups: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Number of sections whose token GitLab rejects. Since the start of the runner process, GitLab has not accepted a job request of the section, and
     /// has rejected so many that the runner pauses them (`unhealthy_requests_limit`, `unhealthy_interval`).
     #[prost(uint32, optional, tag = "17")]

@@ -51,9 +51,6 @@ pub(super) fn status(status: &Status) -> String {
             let requests = format!("{requests} requests, {fallbacks} sent to GitLab directly");
             fact("job router", &format!("{requests}, circuit breaker {circuit_breaker}"));
         }
-        for group in &health.worker_groups {
-            fact("workers", group);
-        }
         let jobs = health.jobs.map_or_else(|| "unknown".to_owned(), |jobs| jobs.to_string());
         let limit = health.concurrent.map(|limit| format!(" of {limit} (concurrent)")).unwrap_or_default();
         fact("jobs", &format!("{jobs}{limit}"));

@@ -18,7 +18,7 @@ pub(crate) use self::{
     text::{age_text, failure, line},
 };
 use self::{
-    lists::{registrations, worker_groups},
+    lists::registrations,
     text::{MAX_NAME, MAX_SPAWN_ERROR, shortened, shown_reasons},
 };
 use crate::runner::{self, Level, level_now, waits_for};
@@ -98,7 +98,6 @@ pub(crate) fn health(supervision: &Supervision, health: &runner::Health) -> Heal
             requests: router.requests,
             fallbacks: router.fallbacks,
         }),
-        worker_groups: worker_groups(sections.unwrap_or_default()),
     }
 }
 

@@ -69,8 +69,6 @@ pub struct Section {
     pub uses_job_router: bool,
     /// A canary job runs at the start of the runner (`experimental.boot_verify`).
     pub boot_verify: bool,
-    /// The autoscaling group: plugin, location and name.
-    pub worker_group: Option<String>,
 }
 
 impl Default for Section {
@@ -84,7 +82,6 @@ impl Default for Section {
             report_attempts: Self::REPORT_ATTEMPTS,
             uses_job_router: false,
             boot_verify: false,
-            worker_group: None,
         }
     }
 }
@@ -159,7 +156,6 @@ pub(crate) fn parse(text: &str) -> Result<RunnerConfig, String> {
         feature_flags: HashMap<String, bool>,
         #[serde(default)]
         experimental: Experimental,
-        autoscaler: Option<Autoscaler>,
     }
     #[derive(Default, Deserialize)]
     struct Experimental {
@@ -216,7 +212,6 @@ pub(crate) fn parse(text: &str) -> Result<RunnerConfig, String> {
             .unwrap_or(Section::REPORT_ATTEMPTS),
         uses_job_router: runner.feature_flags.get("FF_USE_JOB_ROUTER").copied().unwrap_or_default(),
         boot_verify: runner.experimental.boot_verify.is_some_and(|boot_verify| boot_verify.enabled),
-        worker_group: runner.autoscaler.as_ref().and_then(Autoscaler::group),
     };
     Ok(RunnerConfig {
         listen_address: file.listen_address.filter(|address| !address.is_empty()),
@@ -236,30 +231,6 @@ fn origin(url: &str) -> Option<String> {
     let host = url.host()?.to_ascii_lowercase();
     let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     Some(format!("{scheme}://{host}{port}"))
-}
-
-/// The autoscaler of a section.
-#[derive(Deserialize)]
-struct Autoscaler {
-    #[serde(default)]
-    plugin: String,
-    #[serde(default)]
-    plugin_config: HashMap<String, toml::Value>,
-}
-
-impl Autoscaler {
-    /// Identifies the autoscaling group in the account of the plugin's credentials. Groups of the same name in other places are other groups.
-    fn group(&self) -> Option<String> {
-        let text = |key: &str| self.plugin_config.get(key).and_then(toml::Value::as_str);
-        let name = text("name").filter(|name| !name.is_empty())?;
-        // `fleeting-plugin-aws`, `aws:1.2`, and `registry.example/plugins/aws:latest` are the same plugin.
-        let plugin = self.plugin.rsplit('/').next().unwrap_or_default();
-        let plugin = plugin.split(':').next().unwrap_or_default();
-        let plugin = plugin.strip_prefix("fleeting-plugin-").unwrap_or(plugin);
-        let location = ["project", "subscription_id", "resource_group_name", "region", "zone"];
-        let parts = [plugin].into_iter().chain(location.iter().filter_map(|key| text(key))).chain([name]);
-        Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"))
-    }
 }
 
 #[cfg(test)]
@@ -355,27 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn job_router_boot_verify_and_worker_group_are_parsed() {
-        let section = |more: &str| parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
+    fn job_router_and_boot_verify_are_parsed() {
         let of = |more: &str| {
-            let section = section(more);
+            let section = parse(&format!("[[runners]]\n{more}")).unwrap().sections.remove(0);
             (section.uses_job_router, section.boot_verify)
         };
         assert_eq!(of(""), (false, false));
         assert_eq!(of("[runners.feature_flags]\nFF_USE_JOB_ROUTER = true"), (true, false));
         assert_eq!(of("[runners.feature_flags]\nFF_USE_JOB_ROUTER = false"), (false, false));
         assert_eq!(of("[runners.experimental.boot_verify]\nenabled = true\ntimeout = \"5m\""), (false, true));
-        let group = |plugin: &str, config: &str| {
-            let text = format!(
-                "[runners.autoscaler]\nplugin = \"{plugin}\"\n[runners.autoscaler.plugin_config]\n{config}\n"
-            );
-            section(&text).worker_group
-        };
-        assert_eq!(group("aws", ""), None);
-        for plugin in ["aws", "fleeting-plugin-aws", "aws:1.2", "registry.example:5000/fleeting/aws:latest"] {
-            assert_eq!(group(plugin, "name = \"blue\"\nprofile = \"ci\"").as_deref(), Some("aws/blue"));
-        }
-        let google = "name = \"blue\"\nproject = \"p\"\nzone = \"europe-west1-b\"";
-        assert_eq!(group("googlecloud:latest", google).as_deref(), Some("googlecloud/p/europe-west1-b/blue"));
     }
 }

@@ -1,13 +1,10 @@
 //! The lists in a status, and the list of jobs. Their sizes are limited, so that a status has less than 64 KiB and every client can read it.
 
-use std::collections::BTreeSet;
-
 use grit_proto::wrapper_v1::{Job, ListJobsResponse, Registration};
 
 use super::text::{MAX_NAME, shortened};
-use crate::runner::{self, RunnerConfig, Section};
+use crate::runner::{self, RunnerConfig};
 
-const MAX_WORKER_GROUPS: usize = 100;
 const MAX_INSTANCES: usize = 20;
 const MAX_RUNNER_IDS: usize = 1000;
 /// A list of jobs. gRPC clients accept 4 MiB by default.
@@ -40,12 +37,6 @@ pub(super) fn registrations(config: &RunnerConfig) -> Vec<Registration> {
         }
     }
     found
-}
-
-/// The autoscaling groups of the sections, sorted.
-pub(super) fn worker_groups(sections: &[Section]) -> Vec<String> {
-    let groups: BTreeSet<_> = sections.iter().filter_map(|section| section.worker_group.as_deref()).collect();
-    groups.into_iter().take(MAX_WORKER_GROUPS).map(|group| shortened(group, MAX_NAME)).collect()
 }
 
 /// As many of the oldest jobs as a gRPC message can have.

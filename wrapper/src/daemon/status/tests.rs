@@ -24,7 +24,12 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
         oldest: Some(Oldest { started: tokio::time::Instant::now(), stage: long.clone() }),
         ..Evidence::default()
     };
-    let section = |number| Section { worker_group: Some(format!("{number}{long}")), ..Section::default() };
+    let host = "x".repeat(200);
+    let section = |number| Section {
+        gitlab: Some(format!("https://{host}{}", number % 30)),
+        id: Some(u64::MAX - number),
+        ..Section::default()
+    };
     let sections = (0..1000).map(section).collect();
     evidence.set_config(RunnerConfig { sections, ..RunnerConfig::default() });
     evidence.metrics.version = Some(long.clone());
@@ -123,8 +128,7 @@ fn status_json_matches_snapshot() {
     let response = DrainResponse { status: Some(status), joined: true, joined_id: String::new() };
     let expected: Value = serde_json::from_str(
         r#"{"state":"draining","pid":17,"started_at":"2023-11-14T22:13:20.5Z","exit":null,"failure_reason":"","restarts":0,"crash_loop":false,"health":{"level":"polling","level_max":"working","reasons":["a"],"runner_version":null,"runner_revision":null,"process_state":null,"sections":null,"polling_sections":null,"rejected_sections":null,"jobs":null,"oldest_job":{"age_seconds":61,"stage":"step_script"},
-    "jobs_succeeded":null,"jobs_failed":null,"concurrent":null,"verified":null,"job_router":{"circuit_breaker":"half_open","requests":1,"fallbacks":2},
-    "worker_groups":[]},
+    "jobs_succeeded":null,"jobs_failed":null,"concurrent":null,"verified":null,"job_router":{"circuit_breaker":"half_open","requests":1,"fallbacks":2}},
     "drain":{"id":"deploy-7","mode":"graceful","reason":"","requested_at":"2023-11-14T22:14:20.5Z","requested_by":"","forced_by":"","deadline":null,"signalled":false,"outcome":"jobs_aborted","open_requests":null,"waits_for":"a gap","exit":{"how":{"spawn_error":"b"},
     "killed":true}},
     "last_drain":{"id":"deploy-7","mode":"graceful","reason":"","requested_at":"2023-11-14T22:14:20.5Z","requested_by":"","forced_by":"","deadline":null,"signalled":false,"outcome":"jobs_aborted","open_requests":null,"waits_for":"a gap","exit":{"how":{"unknown":true},
