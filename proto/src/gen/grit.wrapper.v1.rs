@@ -492,7 +492,7 @@ pub enum DrainOutcome {
     Unknown = 5,
     /// No runner was running at the time of the request.
     NoRunner = 6,
-    /// Graceful: the runner finished its jobs and exited with code 0, but gave up reporting the end of at least one job to GitLab.
+    /// Graceful: the runner finished its jobs and exited with code 0, but may have given up reporting the end of at least one job to GitLab.
     ResultsLost = 7,
     /// Graceful: the runner finished its jobs and exited with code 0, but job requests were open when SIGQUIT was sent. GitLab may have assigned a
     /// job to such a request. That job never ran.

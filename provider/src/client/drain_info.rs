@@ -60,7 +60,7 @@ pub enum DrainOutcome {
     /// The runner finished its jobs.
     Clean,
     JobsAborted,
-    /// The runner finished its jobs, but could not report the end of at least one of them to GitLab.
+    /// The runner finished its jobs, but may have given up reporting the end of at least one of them to GitLab.
     ResultsLost,
     /// Job requests were open at SIGQUIT, and GitLab may have assigned a job to one of them.
     OpenRequests,

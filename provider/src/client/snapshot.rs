@@ -204,7 +204,7 @@ impl Detail {
                 "the drain became forceful on the host: the remaining jobs were aborted".to_owned()
             }
             DrainOutcome::ResultsLost => {
-                "the runner could not report the end of at least one job to GitLab: the result of each such job is lost"
+                "the runner may have given up reporting the end of at least one job to GitLab: the result of such a job is lost"
                     .to_owned()
             }
             DrainOutcome::OpenRequests => {

@@ -172,7 +172,7 @@ pub(super) fn outcome_text(outcome: DrainOutcome, open_requests: Option<u32>) ->
         DrainOutcome::Clean => "clean: the runner finished its jobs and exited",
         DrainOutcome::JobsAborted => "jobs aborted: the remaining jobs were aborted, and the runner exited",
         DrainOutcome::ResultsLost => {
-            "results lost: the runner finished its jobs, but could not report the end of at least one job to GitLab"
+            "results lost: the runner finished its jobs, but may have given up reporting the end of at least one job to GitLab"
         }
         DrainOutcome::OpenRequests => {
             "open requests: the runner finished its jobs and exited, but job requests were open when it received SIGQUIT; if GitLab had \

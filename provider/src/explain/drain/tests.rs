@@ -164,7 +164,10 @@ fn lost_result_or_open_request_is_not_clean() {
     };
     assert_eq!(warning(v1::DrainOutcome::Clean, Some(0)), None);
     let lost = warning(v1::DrainOutcome::ResultsLost, None).unwrap();
-    assert!(lost.contains("the runner could not report the end of at least one job to GitLab"), "{lost}");
+    assert!(
+        lost.contains("the runner may have given up reporting the end of at least one job to GitLab"),
+        "{lost}"
+    );
     for (open, requests) in [(Some(1), "1 job request was"), (Some(3), "3 job requests were")] {
         let lost = warning(v1::DrainOutcome::OpenRequests, open).unwrap();
         let wanted =

@@ -62,6 +62,8 @@ pub(super) struct Facts {
     pub(super) watched_since: Instant,
     /// When the runner has dropped the last result of a job.
     pub(super) dropped: Option<Instant>,
+    /// It has reported the end of a job in the last attempt.
+    pub(super) reported_late: bool,
     pub(super) exit: Exit,
 }
 
@@ -93,6 +95,7 @@ impl Facts {
             has_aborted_jobs: false,
             watched_since: now,
             dropped: None,
+            reported_late: false,
             exit: Exit::Code(0),
         }
     }
@@ -256,6 +259,7 @@ impl Inner {
         host.is_drained = true;
         if let Some(facts) = host.facts.as_mut().filter(|facts| facts.pid == pid) {
             facts.dropped = runner.dropped;
+            facts.reported_late = runner.reported_late;
         }
         let has_wrapper = host.wrapper.is_some();
         // Nothing reaps it before the wrapper, or after the wrapper has ended.
@@ -341,6 +345,10 @@ impl Inner {
             (StopOutcome::Clean, Some(_)) => {
                 // `docs/wrapper/draining.md`, "Outcome of a drain".
                 self.trace.count("limit: clean after a lost result, which no probe has shown");
+            }
+            // `docs/wrapper/draining.md`, "Outcome of a drain".
+            (StopOutcome::ResultsLost, None) if facts.reported_late => {
+                self.trace.count("limit: results_lost after the last attempt has succeeded");
             }
             // When a job has ended that the first list of another wrapper shows as ended is not known.
             (StopOutcome::ResultsLost, None) if facts.watched_since <= facts.started => {

@@ -200,6 +200,7 @@ impl Inner {
         if failed == attempts {
             self.result_dropped(host, pid, job);
         } else if takes_reports {
+            runner.reported_late |= failed > 0 && failed + 1 == attempts;
             self.job_done(job);
         } else {
             runner.reports.insert(job, failed + 1);

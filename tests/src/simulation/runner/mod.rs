@@ -54,6 +54,8 @@ pub(super) struct Runner {
     reports: BTreeMap<u64, u32>,
     /// When it has dropped the last result of a job.
     pub(super) dropped: Option<Instant>,
+    /// It has reported the end of a job in the last attempt.
+    pub(super) reported_late: bool,
     /// When each job has begun.
     since: BTreeMap<u64, Instant>,
     /// The section of each job.
@@ -128,6 +130,7 @@ impl Runner {
             setup,
             reports: BTreeMap::new(),
             dropped: None,
+            reported_late: false,
             since: BTreeMap::new(),
             section_of: BTreeMap::new(),
             waiting: None,

@@ -29,7 +29,7 @@ pub struct Stop {
     pub finished_callbacks: Vec<Callback>,
     /// The child was seen to abort its jobs during the graceful stop.
     pub aborts_jobs: bool,
-    /// The child gave up reporting the end of at least one job to GitLab during the stop.
+    /// The child may have given up reporting the end of at least one job to GitLab during the stop.
     #[serde(default)]
     pub lost_results: bool,
     /// Job requests that were open at SIGQUIT; `None` before it, and if the number is unknown. If a previous wrapper may have sent it before, the
@@ -167,7 +167,7 @@ pub enum StopOutcome {
     /// After a forceful stop the child exited with code 0, or after a graceful one that another process made forceful: it sent SIGTERM or
     /// SIGINT to the child.
     JobsAborted,
-    /// After a graceful stop the child exited with code 0, but gave up reporting the end of at least one job to GitLab.
+    /// After a graceful stop the child exited with code 0, but may have given up reporting the end of at least one job to GitLab.
     ResultsLost,
     /// After a graceful stop the child exited with code 0, but job requests were open at SIGQUIT: GitLab may have assigned a job to one of them, which
     /// then never ran.

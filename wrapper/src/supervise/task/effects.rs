@@ -30,7 +30,10 @@ impl Task {
                 "the runner aborted its jobs during the drain, because another process sent SIGTERM or SIGINT to the runner"
             );
         } else if self.supervision.has_lost_results(Moment::now()) {
-            warn!(pid, "the runner gave up reporting the end of at least one job to GitLab during the drain");
+            warn!(
+                pid,
+                "the runner may have given up reporting the end of at least one job to GitLab during the drain"
+            );
         }
         Some(Event::Exited(exit))
     }
