@@ -2,8 +2,8 @@
 //!
 //! At SIGQUIT the runner cancels its open job requests. GitLab may have assigned a job to one of them: it then shows the job as running until its
 //! timeout, but the runner never runs it. GitLab assigns a job when it handles a request, so that two kinds of sections can lose none:
-//! - a section without an open request. Between the response to a request and the next request, the gauge is also 0 for a moment, so that a value
-//!   counts only if the next read shows the same one, and no request has ended in between;
+//! - a section without an open request. Between the response to a request, or the end of a job, and the next request, the gauge is also 0 for a
+//!   moment, so that a value counts only if the next read shows the same one, and no request and no job has ended in between;
 //! - a section whose open requests are so old that GitLab only holds them (long polling). It responds to them without a job. The gauge counts a
 //!   request until the job in its response was reported to GitLab, and the next request follows immediately: with each job, the age begins again.
 //!

@@ -22,7 +22,12 @@ pub(super) enum Reading {
 
 /// The sections of the runner in the reads of one child.
 #[derive(Debug, Default)]
-pub(super) struct Sections(BTreeMap<String, Section>);
+pub(super) struct Sections {
+    by_name: BTreeMap<String, Section>,
+    jobs: Option<usize>,
+    /// A job has ended since the read before: its worker may be about to begin a request.
+    job_ended: bool,
+}
 
 #[derive(Debug)]
 struct Section {
@@ -44,15 +49,17 @@ impl Section {
 
 impl Sections {
     pub(super) fn add(&mut self, read: &Read<'_>) {
+        self.job_ended = read.metrics.jobs < self.jobs;
+        self.jobs = read.metrics.jobs;
         let routed = read.metrics.router.map_or(0, |router| router.requests);
         for (name, requests) in &read.metrics.sections {
             let Some(open) = requests.open else { continue };
             let ended = routed.saturating_add(requests.ended()).saturating_add(requests.unanswered);
-            match self.0.get_mut(name) {
+            match self.by_name.get_mut(name) {
                 Some(section) if (section.open, section.ended) == (open, ended) => section.reads += 1,
                 _ => {
                     let new = Section { open, ended, since: read.ended, reads: 1 };
-                    self.0.insert(name.clone(), new);
+                    self.by_name.insert(name.clone(), new);
                 }
             }
         }
@@ -62,9 +69,9 @@ impl Sections {
     pub(super) fn reading(&self, read: &Read<'_>) -> Reading {
         let (mut is_reported, mut is_confirmed, mut sum) = (false, true, 0_u64);
         for (name, requests) in &read.metrics.sections {
-            let (Some(open), Some(section)) = (requests.open, self.0.get(name)) else { continue };
+            let (Some(open), Some(section)) = (requests.open, self.by_name.get(name)) else { continue };
             is_reported = true;
-            is_confirmed &= open > 0 || section.reads > 1;
+            is_confirmed &= open > 0 || section.reads > 1 && !self.job_ended;
             sum = sum.saturating_add(open - section.held(read).min(open));
         }
         match u32::try_from(sum).unwrap_or(u32::MAX) {
@@ -76,6 +83,6 @@ impl Sections {
 
     /// The requests of a section that GitLab holds in the last read, after it was added.
     pub(super) fn held(&self, name: &str, read: &Read<'_>) -> u64 {
-        self.0.get(name).map_or(0, |section| section.held(read))
+        self.by_name.get(name).map_or(0, |section| section.held(read))
     }
 }

@@ -69,6 +69,22 @@ fn no_open_request_counts_in_the_second_read() {
     assert_eq!(readings(&[(0, &[])]), [NotReported]);
 }
 
+/// A section that waits for a worker begins its request milliseconds after the end of a job. The reads before have shown no open request, either.
+#[test]
+fn end_of_a_job_needs_another_read() {
+    use Reading::{Open, Unconfirmed};
+    let (mut sections, begin) = (Sections::default(), Instant::now());
+    let mut reading = |millis, jobs| {
+        let metrics = RunnerMetrics { jobs: Some(jobs), ..metrics(&[requests(0, 3)]) };
+        let read = at(begin, millis, &metrics);
+        sections.add(&read);
+        sections.reading(&read)
+    };
+    let found = [(0, 2), (5_000, 2), (10_000, 1), (10_020, 1), (10_040, 0), (10_060, 0)];
+    let found = found.map(|(millis, jobs)| reading(millis, jobs));
+    assert_eq!(found, [Unconfirmed, Open(0), Unconfirmed, Open(0), Unconfirmed, Open(0)]);
+}
+
 #[test]
 fn held_request_gets_no_job() {
     use Reading::Open;
@@ -180,11 +196,15 @@ fn sigquit_is_not_sent_just_before_a_turn() {
     assert_eq!(close(3_000, &[seen(0, 7), seen(3_000, 7), seen(3_200, 7)]), [true, true, false]);
     let overdue = [seen(400, 7), seen(500, 8), seen(3_500, 8), seen(3_700, 8), seen(6_500, 8)];
     assert_eq!(close(3_000, &overdue), [true, false, true, false, true]);
-    assert_eq!(close(60_000, &[seen(0, 7), seen(5_999, 7), seen(6_000, 7)]), [true, true, false]);
-    // A probe has read the count before the wait.
-    assert_eq!(close(10_000, &[seen(0, 7), seen(6_100, 7)]), [true, false]);
-    // Between two probes, its moment is not known.
+    // No turn was seen: the long interval has begun at some time before.
+    assert_eq!(close(60_000, &[seen(0, 7), seen(60_120, 7), seen(60_130, 7)]), [true, true, false]);
+    // It was between two probes, in a part of the interval, and so will be the next one.
+    let probes =
+        [seen(0, 7), seen(5_000, 8), seen(9_860, 8), seen(9_870, 8), seen(15_120, 8), seen(15_130, 8)];
+    assert_eq!(close(10_000, &probes), [true, false, false, true, true, false]);
+    // Between two probes with a turn or more, its moment is not known.
     assert_eq!(close(3_000, &[seen(0, 7), seen(5_000, 8), seen(5_500, 8)]), [true, true, true]);
+    assert_eq!(close(3_000, &[seen(0, 7), seen(2_900, 8), seen(3_000, 8)]), [true, true, true]);
     assert_eq!(close(300, &[seen(0, 7)]), [false], "the interval is short");
     assert_eq!(close(3_000, &[(0, None)]), [false], "an older runner");
 }
@@ -216,13 +236,13 @@ fn full_section_or_runner_begins_no_request_in_a_turn() {
         (None, 0, None),
         (Some(2), 3, Some(Report::NoneOpen { may_begin: true })),
     ] {
-        let reads = [0, 6_000].map(|millis| (millis, millis, Some(with(limit, jobs))));
+        let reads = [0, 60_130].map(|millis| (millis, millis, Some(with(limit, jobs))));
         let found = reports(&config(1, 60_000), &reads);
         let found = found.last().copied().flatten();
-        // The turn: 6 s after the first read.
+        // The turn is overdue.
         let expected = expected.or(GAP);
         assert_eq!(found, expected, "{limit:?} {jobs}");
-        let reads = [0, 5_500].map(|millis| (millis, millis, Some(with(limit, jobs))));
+        let reads = [0, 60_000].map(|millis| (millis, millis, Some(with(limit, jobs))));
         let early = reports(&config(1, 60_000), &reads).last().copied().flatten();
         assert_eq!(early.is_some(), limit == Some(1) || jobs == 3, "{limit:?} {jobs}");
     }

@@ -11,12 +11,6 @@ use crate::runner::runner_config::RunnerConfig;
 /// It is longer than the time from the beginning of a read to the signal.
 const MARGIN: Duration = Duration::from_millis(130);
 
-/// The longest wait for the first turn. With longer intervals, a turn at just this moment is improbable.
-const LONGEST_TURN: Duration = Duration::from_secs(6);
-
-/// Only two reads that are so close show when a turn was. Between two probes, there are several.
-const NEAR: Duration = Duration::from_millis(300);
-
 /// The turns of the sections, as far as the reads have shown them.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -33,8 +27,7 @@ impl Turns {
         let before = self.last_read.replace(read.began);
         let count = read.metrics.feeds;
         if self.since.is_none() || self.count != count {
-            let near = before.filter(|before| read.ended <= *before + NEAR && self.count < count);
-            self.last = near.map(|before| (before, read.ended));
+            self.last = before.filter(|_| self.count < count).map(|before| (before, read.ended));
             self.since = Some(read.ended);
         }
         self.count = count;
@@ -42,26 +35,28 @@ impl Turns {
 
     /// Whether a section may get its next turn before a signal arrives.
     pub(super) fn is_close(&self, config: Option<&RunnerConfig>, now: Instant) -> bool {
-        let (Some(interval), Some(_), Some(since)) = (config.and_then(interval), self.count, self.since)
+        let (Some((interval, sections)), Some(_), Some(since)) =
+            (config.and_then(interval), self.count, self.since)
         else {
             return false;
         };
         match self.last {
             // A disabled section gets no turn, so that the next one may follow after several intervals.
-            Some((first, last)) => {
+            Some((first, last)) if last - first + 2 * MARGIN < interval => {
                 let phase = now.saturating_duration_since(first).as_nanos() % interval.as_nanos();
                 let is_next = phase + MARGIN.as_nanos() >= interval.as_nanos()
                     || phase < (last - first + MARGIN).as_nanos();
-                is_next && now >= last + interval / 2
+                is_next && now + MARGIN >= first + interval
             }
-            None => now < since + LONGEST_TURN.min(interval + MARGIN),
+            // The moment is not known. Without a turn for so long, all sections are disabled, or the next one waits for a worker.
+            _ => now < since + interval * sections + MARGIN,
         }
     }
 }
 
-/// The interval between the turns of two sections; `None` if it is too short to send a signal in between.
-fn interval(config: &RunnerConfig) -> Option<Duration> {
-    let turn =
-        config.check_interval / u32::try_from(config.sections.len()).ok().filter(|count| *count > 0)?;
-    (turn > 3 * MARGIN).then_some(turn)
+/// The interval between the turns of two sections, and the number of sections; `None` if it is too short to send a signal in between.
+fn interval(config: &RunnerConfig) -> Option<(Duration, u32)> {
+    let sections = u32::try_from(config.sections.len()).ok().filter(|count| *count > 0)?;
+    let interval = config.check_interval / sections;
+    (interval > 3 * MARGIN).then_some((interval, sections))
 }
