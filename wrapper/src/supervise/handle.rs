@@ -19,7 +19,6 @@ pub struct Paused {
 
 /// A message to the task of the supervisor.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "almost every command is an event")]
 pub(super) enum Command {
     Event(Event, Reply),
     /// Save the state, and do nothing until the value in the reply is dropped.

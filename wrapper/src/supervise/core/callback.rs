@@ -82,11 +82,6 @@ impl Callback {
         if url.is_empty() { Ok(Vec::new()) } else { Ok(vec![Self::new(url, method, headers)?]) }
     }
 
-    /// Whether it differs from `other` in its headers only.
-    pub(crate) fn replaces(&self, other: &Self) -> bool {
-        (&self.0.uri, &self.0.method) == (&other.0.uri, &other.0.method)
-    }
-
     /// Whether its URL is the URL of `other`, or below its path.
     pub(crate) fn is_under(&self, other: &Self) -> bool {
         let location = |callback: &Self| {

@@ -107,7 +107,7 @@ pub enum Refusal {
     NoStateFile,
     #[error("the state file cannot be written, so the latest changes would be lost")]
     StateNotSaved,
-    #[error("too many callbacks with different URLs or methods for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
+    #[error("too many callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
 }
 

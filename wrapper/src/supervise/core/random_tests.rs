@@ -1,11 +1,6 @@
 //! The invariants of [`super::transition`] in random sequences of events, in which wrappers are also killed and replaced.
 
-use std::{
-    collections::{HashMap, HashSet},
-    mem,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use super::{
     event::{Answer, Cancel, Context, Effect, Event, Refusal},
@@ -33,10 +28,8 @@ struct Simulation {
     killed_at_spawn: Option<(bool, bool)>,
     /// The wrapper is killed at the next signal: whether it was sent.
     killed_at_signal: Option<bool>,
-    /// Callbacks that a stop of the present child was accepted with, and how often each was made.
+    /// Unfinished callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
-    /// Callbacks that were reported to the supervisor as finished.
-    reported: HashSet<u8>,
     left: bool,
     /// The child handles SIGQUIT.
     handles_quit: bool,
@@ -54,7 +47,6 @@ impl Simulation {
             killed_at_spawn: None,
             killed_at_signal: None,
             callbacks: HashMap::new(),
-            reported: HashSet::new(),
             left: false,
             handles_quit: false,
             refuses_signal: false,
@@ -66,7 +58,7 @@ impl Simulation {
             RandomEvent::Boot => self.ignore(&Event::Boot),
             RandomEvent::Start => {
                 if self.tell(&Event::Start) == Ok(Answer::Done) {
-                    self.forget_callbacks();
+                    self.callbacks.clear();
                 }
             }
             RandomEvent::Stop { mode, deadline, callback: name } => {
@@ -81,7 +73,7 @@ impl Simulation {
                 if self.tell(&Event::Cancel(Cancel::default())).is_ok() {
                     let told = self.child.as_ref().is_some_and(|child| child.last_quit.is_some());
                     assert!(!told, "a child that drains is said to run");
-                    self.forget_callbacks();
+                    self.callbacks.clear();
                 }
             }
             RandomEvent::Reload => self.ignore(&Event::Reload),
@@ -90,7 +82,8 @@ impl Simulation {
                 let made = |(name, (_, made)): (&u8, &(bool, u32))| (*made > 0).then_some(*name);
                 let made: Vec<_> = self.callbacks.iter().filter_map(made).collect();
                 for name in made {
-                    self.reported.insert(name);
+                    // A stop with the same callback sends it again.
+                    self.callbacks.remove(&name);
                     self.ignore(&Event::CallbackFinished(callback(name)));
                 }
             }
@@ -216,21 +209,14 @@ impl Simulation {
     }
 
     fn continue_with(&mut self, next: Supervision) {
-        for (name, (_, made)) in &mut self.callbacks {
-            if !self.reported.contains(name) {
-                // Whether it was made is not known, and better twice than never.
-                *made = 0;
-            }
+        for (_, made) in self.callbacks.values_mut() {
+            // Whether it was made is not known, and better twice than never.
+            *made = 0;
         }
         self.supervision = next;
         for callback in self.supervision.state.due_callbacks().to_vec() {
             self.perform(Effect::Callback(callback));
         }
-    }
-
-    fn forget_callbacks(&mut self) {
-        self.callbacks.clear();
-        self.reported.clear();
     }
 
     fn end(&mut self, exit: Exit) {

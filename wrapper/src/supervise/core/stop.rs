@@ -23,10 +23,8 @@ pub struct Stop {
     pub forced_by: Arc<str>,
     /// When a graceful stop becomes forceful. There is no default, because a job may take days.
     pub deadline: Option<Moment>,
-    /// The callbacks that are not finished yet. Of those with equal URLs and methods, only the last one is made.
+    /// The callbacks that have neither succeeded, nor failed after all retries.
     pub callbacks: Vec<Callback>,
-    /// The callbacks that succeeded, or failed after all retries.
-    pub finished_callbacks: Vec<Callback>,
     /// The child was seen to abort its jobs during the graceful stop.
     pub aborts_jobs: bool,
     /// The child may have given up reporting the end of at least one job to GitLab during the stop.
@@ -92,7 +90,7 @@ impl fmt::Display for StopId {
 }
 
 impl Stop {
-    /// The maximum number of callbacks with different URLs or methods for one child.
+    /// The maximum number of unfinished callbacks.
     pub const MAX_CALLBACKS: usize = 16;
 
     /// The maximum deadline. It is longer than any job.
@@ -122,7 +120,6 @@ impl Stop {
             forced_by: Arc::from(""),
             deadline: None,
             callbacks: Vec::new(),
-            finished_callbacks: Vec::new(),
             aborts_jobs: false,
             lost_results: false,
             open_requests: None,

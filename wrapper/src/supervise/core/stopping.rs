@@ -270,8 +270,7 @@ impl Supervision {
 
 impl Stop {
     /// Joins `request` to this stop, which is in progress: adds its callbacks, and its deadline where that is earlier. If a client joins a shutdown
-    /// of
-    /// the wrapper, the runner stays stopped under the next wrapper.
+    /// of the wrapper, the runner stays stopped under the next wrapper.
     fn join(&mut self, request: &Self) -> Answered {
         self.add_callbacks(request)?;
         let joined = self.id.clone();
@@ -288,70 +287,21 @@ impl Stop {
         Ok(Answer::Joined(joined))
     }
 
-    /// Adds the callbacks of `request` that this stop does not have, and returns them. One that differs from an earlier one in its headers only
-    /// replaces it, because its credentials are newer.
+    /// Adds the callbacks of `request` that this stop does not have, and returns them.
     fn add_callbacks(&mut self, request: &Self) -> Result<Vec<Callback>, Refusal> {
-        let is_new = |callback: &&Callback| {
-            !self.callbacks.contains(callback) && !self.finished_callbacks.contains(callback)
-        };
+        let is_new = |callback: &&Callback| !self.callbacks.contains(callback);
         let new: Vec<_> = request.callbacks.iter().filter(is_new).cloned().collect();
-        let is_kept = |known: &Callback| !new.iter().any(|new| new.replaces(known));
-        let known = self.callbacks.iter().chain(&self.finished_callbacks);
-        if known.filter(|known| is_kept(known)).count() + new.len() > Self::MAX_CALLBACKS {
+        if self.callbacks.len() + new.len() > Self::MAX_CALLBACKS {
             return Err(Refusal::TooManyCallbacks);
         }
-        self.callbacks.retain(is_kept);
-        self.finished_callbacks.retain(is_kept);
         self.callbacks.extend(new.iter().cloned());
         Ok(new)
     }
 
     /// A callback is finished. Returns whether it was one of this stop.
     pub(super) fn finish_callback(&mut self, callback: &Callback) -> bool {
-        let Some(at) = self.callbacks.iter().position(|pending| pending == callback) else { return false };
-        let finished = self.callbacks.swap_remove(at);
-        self.finished_callbacks.push(finished);
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    fn with_token(url: &str, method: &str, token: &str) -> Callback {
-        Callback::new(url, method, &HashMap::from([("Token".to_owned(), token.to_owned())])).unwrap()
-    }
-
-    fn request(callback: &Callback) -> Stop {
-        Stop { callbacks: vec![callback.clone()], ..Stop::new("d", Mode::Graceful) }
-    }
-
-    #[test]
-    fn callback_with_other_headers_replaces_pending_or_finished_one() {
-        let urls: Vec<_> = (0..Stop::MAX_CALLBACKS).map(|number| format!("http://host/{number}")).collect();
-        let mut stop = Stop::new("d", Mode::Graceful);
-        for url in &urls {
-            stop.add_callbacks(&request(&with_token(url, "POST", "1"))).unwrap();
-        }
-        let newer = with_token(&urls[3], "POST", "2");
-        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), std::slice::from_ref(&newer));
-        assert_eq!(stop.callbacks.len(), Stop::MAX_CALLBACKS);
-        assert!(!stop.callbacks.contains(&with_token(&urls[3], "POST", "1")), "the older token is kept");
-        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), [], "the same one");
-
-        // It is sent after the exit, also if the earlier one was refused.
-        stop.finished_callbacks = std::mem::take(&mut stop.callbacks);
-        assert_eq!(stop.add_callbacks(&request(&newer)).unwrap(), [], "the same one");
-        let newest = with_token(&urls[3], "POST", "3");
-        assert_eq!(stop.add_callbacks(&request(&newest)).unwrap(), std::slice::from_ref(&newest));
-        assert_eq!((stop.callbacks, stop.finished_callbacks.len()), (vec![newest], urls.len() - 1));
-
-        stop.callbacks = vec![with_token("http://host/x", "POST", "1")];
-        for other in [with_token("http://host/y", "POST", "1"), with_token("http://host/x", "PUT", "1")] {
-            assert_eq!(stop.add_callbacks(&request(&other)), Err(Refusal::TooManyCallbacks));
-        }
+        let before = self.callbacks.len();
+        self.callbacks.retain(|pending| pending != callback);
+        self.callbacks.len() < before
     }
 }

@@ -10,7 +10,7 @@ impl From<ControlError> for Status {
         match error {
             ControlError::Invalid { .. } | ControlError::Callback(_) => Self::invalid_argument(text),
             ControlError::CallbackRefused(_) => Self::permission_denied(text),
-            // Also too many callbacks: the same request can never succeed.
+            // Also too many callbacks: a retry fails until one of them is finished.
             ControlError::SelfDrain(_)
             | ControlError::Launcher(_)
             | ControlError::Supervisor(HandleError::Refused(_)) => Self::failed_precondition(text),

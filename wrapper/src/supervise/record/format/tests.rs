@@ -13,7 +13,7 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
                 "started":{"monotonic":1000,"wall":1700000000000}},
             "stop":{"id":"deploy-7","reason":"why","requested_by":"unix","requested":{"monotonic":2000,"wall":1700000001000},
                 "requested_mode":"graceful","mode":"graceful","forced_by":"","deadline":{"monotonic":9000,"wall":1700000008000},
-                "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"token":"s"}}],"finished_callbacks":[],
+                "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"token":"s"}}],
                 "aborts_jobs":false,"lost_results":false,"open_requests":0,"unconfirmed":false,"outcome":null},
             "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false,"refused":null}}}},
         "leaving":false,
