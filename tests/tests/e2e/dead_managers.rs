@@ -149,7 +149,7 @@ fn rollout_to_dead_managers_drains_nobody() {
             wanted.push(match (cause, listens) {
                 (_, false) => (name, "invalid_config", "listen_address = \"127.0.0.1:9252\""),
                 (Cause::Token, _) => (name, "token_rejected", "GitLab rejects its token"),
-                (Cause::Away, _) => (name, "timed_out", "its job requests get no valid response"),
+                (Cause::Away, _) => (name, "timed_out", "its job requests failed"),
                 (Cause::Url, _) => (name, "timed_out", "its job requests"),
                 (Cause::Paused, _) => (name, "timed_out", "is paused in GitLab"),
             });

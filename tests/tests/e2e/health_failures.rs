@@ -251,7 +251,7 @@ fn each_manager_broken_later_is_reported_with_reason() {
     site.host("crashed").signal_runner(Signal::KILL).unwrap();
 
     let reasons = [
-        ("adopted", "waiting for the next accepted request; 3 job requests failed in total"),
+        ("adopted", "see the runner's log); 3 job requests failed in total"),
         ("crashed", "the runner exited unexpectedly and was restarted less than 60s ago"),
         ("draining", "the runner's process state is graceful-shutdown"),
         ("rejected", disabled),
@@ -272,8 +272,8 @@ fn each_manager_broken_later_is_reported_with_reason() {
 fn each_manager_with_failing_gitlab_is_reported() {
     let cases = [
         ("slow", FaultMode::Fine, "no job request has had a response yet"),
-        ("failing", FaultMode::Unavailable, "its job requests fail"),
-        ("away", FaultMode::Down, "its job requests get no valid response"),
+        ("failing", FaultMode::Unavailable, "its job requests failed"),
+        ("away", FaultMode::Down, "its job requests failed"),
     ];
     let mut site = Site::new();
     let mut labs = Vec::new();

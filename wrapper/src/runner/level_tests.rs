@@ -207,7 +207,7 @@ fn repeated_failures_mean_not_polling() {
     let mut adopted = first_look(100, 3);
     adopted.is(Level::Ready, "pauses its job requests for 1h");
     adopted.polls.update(&counts(100, 3), None);
-    adopted.is(Level::Ready, "waiting for the next accepted request");
+    adopted.is(Level::Ready, "waiting for an accepted one");
     adopted.polls.update(&counts(100, 4), None);
     adopted.is(Level::Ready, "rejects its token");
     adopted.polls.update(&counts(101, 4), None);
@@ -220,7 +220,7 @@ fn repeated_failures_mean_not_polling() {
         |accepted, unanswered| metrics(&[("a", Requests { unanswered, ..self::accepted(accepted) })]);
     let mut adopted = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     adopted.polls.update(&unanswered(5, 500), None);
-    adopted.is(Level::Ready, "waiting for the next accepted request");
+    adopted.is(Level::Ready, "waiting for an accepted one");
     adopted.polls.update(&unanswered(6, 501), None);
     adopted.is(Level::Polling, "");
     // A runner that has worked for weeks, in spite of outages.
@@ -231,7 +231,7 @@ fn repeated_failures_mean_not_polling() {
     // Requests that the runner cannot send count as failed health checks only.
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     case.polls.update(&metrics(&[("a", Requests { health_failures: 3, ..accepted(100) })]), None);
-    case.is(Level::Ready, "waiting for the next accepted request; 3 job requests failed in total");
+    case.is(Level::Ready, "see the runner's log); 3 job requests failed in total");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn idle_section_is_not_a_fault_while_all_slots_are_busy() {
         "its requests are unknown"
     );
     let failing = Requests { executor_failures: 1, ..none };
-    case(Some(4), Some(4), failing).is(Level::Ready, "the executor fails");
+    case(Some(4), Some(4), failing).is(Level::Ready, "the executor has no free machine, or fails");
     // No section polls.
     let idle = Case { polls: Polls::default(), ..case(Some(4), Some(4), none) };
     idle.is(Level::Ready, "no job request has had a response yet");
@@ -291,16 +291,17 @@ fn idle_section_is_not_a_fault_while_all_slots_are_busy() {
 
 /// Status -1 in the metrics. The runner does not count it as a failed health check.
 #[test]
-fn request_without_valid_response_is_not_a_poll() {
+fn request_without_valid_response_is_not_accepted() {
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
     let mut is = |requests, level, reason| {
         case.polls.update(&metrics(&[("a", requests)]), None);
         case.is(level, reason);
     };
-    is(Requests { unanswered: 1, ..accepted(0) }, Level::Ready, "get no valid response");
-    is(Requests { unanswered: 9, ..accepted(0) }, Level::Ready, "get no valid response");
+    is(Requests { unanswered: 1, ..accepted(0) }, Level::Ready, "its job requests failed");
+    is(Requests { unanswered: 9, ..accepted(0) }, Level::Ready, "its job requests failed");
     is(Requests { unanswered: 9, ..accepted(1) }, Level::Polling, "");
-    is(Requests { unanswered: 10, ..accepted(1) }, Level::Ready, "get no valid response");
+    // Until the silence lasts too long.
+    is(Requests { unanswered: 10, ..accepted(1) }, Level::Polling, "");
 }
 
 #[test]
@@ -311,10 +312,12 @@ fn cause_of_missing_requests_is_a_reason() {
         case
     };
     let none = Requests::default();
-    case(Requests { without_machine: 1, ..none }).is(Level::Ready, "the executor has no free machine");
-    case(Requests { executor_failures: 1, ..none }).is(Level::Ready, "the executor fails");
+    case(Requests { without_machine: 1, ..none })
+        .is(Level::Ready, "the executor has no free machine, or fails");
+    case(Requests { executor_failures: 1, ..none })
+        .is(Level::Ready, "the executor has no free machine, or fails");
     case(Requests { executor_failures: 1, ..accepted(1) }).is(Level::Polling, "");
-    let disabled = "cannot send its job requests (check executor, URL and TLS files; see the runner's log); 3 job requests failed";
+    let disabled = "waiting for an accepted one (check URL, DNS, TLS, proxy and executor; see the runner's log); 3 job requests failed";
     case(Requests { health_failures: 3, ..none }).is(Level::Ready, disabled);
 }
 

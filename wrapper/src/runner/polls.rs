@@ -1,6 +1,5 @@
 //! Whether the `[[runners]]` sections poll for jobs, from the runner's counters.
 
-mod last;
 mod shared_token;
 
 use std::{
@@ -10,23 +9,20 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::{
-    last::Last,
-    shared_token::{Counters, SharedToken},
-};
+use self::shared_token::{Counters, SharedToken};
 use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics, SectionId},
 };
 use crate::text::duration::show;
 
-/// If no job request of a section ends for this time, the section is not polling.
+/// If no job request of a section is accepted for this time, the section is not polling.
 const SILENCE_LIMIT: Duration = Duration::from_secs(300);
 
 /// GitLab delays the response to a job request by up to this time while it has no job.
 const LONG_POLL: Duration = Duration::from_secs(50);
 
-/// The result of the last job request of each section, found by comparing the counters of two probes.
+/// Whether GitLab accepts the job requests of each section, found by comparing the counters of two probes.
 ///
 /// A section is a label of the runner's metrics, a part of its token, and its name, if others have [the same label](shared_token). Its settings
 /// are those of the section with the same name in the configuration. Where it uses the job router, a request that was completed through the router without a failed health check counts as accepted.
@@ -43,7 +39,12 @@ struct Seen {
     /// A part of what follows, if another section has this label.
     shared: Option<SharedToken>,
     requests: Requests,
-    last: Last,
+    /// What was last seen, if anything was.
+    last: Option<Last>,
+    /// When a request was last seen accepted, or could not be sent, because the section has no free slot or machine.
+    accepted_at: Option<Instant>,
+    /// The time without an accepted request, if its limit was reached.
+    silent_for: Option<Duration>,
     /// GitLab has accepted a request.
     accepted: bool,
     /// Failed health checks before the last load of the configuration, which makes the runner try each section again.
@@ -51,10 +52,16 @@ struct Seen {
     /// The number of failed health checks in a row with which the runner pauses the requests, and for how long.
     pause: (u64, Duration),
     uses_router: bool,
-    /// Since when a job request could end, and none has ended.
-    silent_since: Option<Instant>,
-    /// The limit of this time, if it was reached.
-    silent_for: Option<Duration>,
+}
+
+/// What the counters show of the last requests of a section. Failed requests after which the runner sends another one soon, as with status 500, show
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Accepted,
+    Rejected,
+    /// A failed health check without a rejected request; or failed requests that may have followed the accepted ones.
+    Failed,
 }
 
 /// A section that does not poll.
@@ -78,14 +85,13 @@ impl Polls {
         };
         // The metrics could not be read.
         if ids.is_empty() {
-            self.seen.values_mut().for_each(|seen| seen.silent_since = None);
+            self.seen.values_mut().for_each(|seen| seen.accepted_at = Some(moment));
         }
         let is_full = config.is_none_or(|config| config.is_full(metrics.jobs));
         let silence_limit = config.map_or(SILENCE_LIMIT, silence_limit);
-        let router_moved = metrics.router.is_some() && metrics.router != self.router;
-        let routed = |router: JobRouter| router.requests;
         // The router's metrics have no section, and no result of a single request.
-        let has_routed = metrics.router.map_or(0, routed) > self.router.map_or(0, routed)
+        let routed = |router: Option<JobRouter>| router.map_or(0, |router| router.requests);
+        let has_routed = routed(metrics.router) > routed(self.router)
             && metrics.router.is_some_and(|router| router.circuit_breaker == CircuitBreaker::Closed);
         self.router = metrics.router.or(self.router);
         let sections = config.map(|config| config.sections.as_slice()).unwrap_or_default();
@@ -95,13 +101,12 @@ impl Polls {
         let one_gitlab = sections.first().is_some_and(|first| {
             first.gitlab.is_some() && sections.iter().all(|section| section.gitlab == first.gitlab)
         });
-        let is_reloaded = self.config_loads > 0 && metrics.config_loads > self.config_loads;
-        self.config_loads = self.config_loads.max(metrics.config_loads);
-        if is_reloaded {
+        if self.config_loads > 0 && metrics.config_loads > self.config_loads {
             for seen in self.seen.values_mut() {
                 seen.failures_before_load = seen.requests.health_failures;
             }
         }
+        self.config_loads = self.config_loads.max(metrics.config_loads);
         for id in ids {
             let counters = Counters::of(&id, metrics);
             let now = counters.map_or_else(
@@ -117,43 +122,22 @@ impl Polls {
             let seen = self.seen.entry(id).or_default();
             seen.pause = (section.unhealthy_requests_limit, section.unhealthy_interval);
             seen.uses_router = section.uses_job_router;
-            let before = seen.requests;
-            let rise = |count: fn(&Requests) -> u64| count(&now).saturating_sub(count(&before));
-            let failures = rise(|requests| requests.health_failures);
-            // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for
-            // an hour by default, so no further request would correct the result. The time before the first probe is treated in the same
-            // way.
-            let disabling = failures.max(rise(|requests| requests.rejected)) >= seen.pause.0;
-            // After adoption, the counters are those of weeks. If more requests failed than were accepted, the last one probably failed.
-            let mostly_failed = is_first && now.failed() > now.accepted;
-            seen.last = if let Some(counters) = counters {
-                let shared = seen.shared.get_or_insert_default();
-                shared.add(counters, moment, one_gitlab).unwrap_or(seen.last)
-            } else if rise(|requests| requests.accepted) > 0 {
-                if disabling || mostly_failed { Last::Mixed } else { Last::Accepted }
-            } else if rise(|requests| requests.rejected) > 0 {
-                Last::Rejected
-            } else if rise(|requests| requests.other) > 0 || (failures > 0 && seen.uses_router) {
-                Last::Failed
-            } else if rise(|requests| requests.unanswered) > 0 {
-                Last::Unanswered
-            } else if failures > 0 {
-                Last::NotSent
-            } else if seen.uses_router && has_routed {
-                Last::Accepted
+            let before = std::mem::replace(&mut seen.requests, now);
+            let shown = if let Some(counters) = counters {
+                seen.shared.get_or_insert_default().add(counters, moment, one_gitlab)
             } else {
-                seen.last
-            };
-            if counters.is_none() {
                 seen.shared = None;
+                seen.accepted |= now.accepted > 0;
+                seen.last_request(before, is_first, has_routed)
+            };
+            seen.accepted |= shown == Some(Last::Accepted);
+            seen.last = shown.or(seen.last);
+            let is_blocked =
+                is_full || (limit > 0 && now.jobs >= limit) || now.without_machine > before.without_machine;
+            if is_blocked || shown == Some(Last::Accepted) {
+                seen.accepted_at = Some(moment);
             }
-            seen.accepted |= if counters.is_some() { seen.last == Last::Accepted } else { now.accepted > 0 };
-            seen.requests = now;
-            let is_blocked = is_full || (limit > 0 && now.jobs >= limit);
-            if is_blocked || before != now || (seen.uses_router && router_moved) {
-                seen.silent_since = Some(moment);
-            }
-            let silent = moment.duration_since(*seen.silent_since.get_or_insert(moment));
+            let silent = moment.duration_since(*seen.accepted_at.get_or_insert(moment));
             seen.silent_for = (silent >= silence_limit).then_some(silence_limit);
         }
     }
@@ -163,7 +147,8 @@ impl Polls {
         let faults = self.seen.iter().filter_map(|((label, name), seen)| {
             let why = seen.fault(self.router)?;
             let name = name.as_ref().map(|name| format!("{name:?} ")).unwrap_or_default();
-            let waits = seen.last == Last::Nothing && seen.requests.executor_failures == 0;
+            let waits =
+                seen.last.is_none() && seen.requests.results() == 0 && seen.requests.executor_failures == 0;
             Some(Fault { reason: format!("runner {name}({label}): {why}"), waits })
         });
         faults.collect()
@@ -182,13 +167,35 @@ impl Polls {
 
     /// The number of sections whose token GitLab has always rejected, until the runner paused their requests.
     pub(crate) fn rejected(&self) -> usize {
-        let is_rejected =
-            |seen: &&Seen| seen.last == Last::Rejected && !seen.accepted && seen.failures() >= seen.pause.0;
+        let is_rejected = |seen: &&Seen| {
+            seen.last == Some(Last::Rejected) && !seen.accepted && seen.failures() >= seen.pause.0
+        };
         self.seen.values().filter(is_rejected).count()
     }
 }
 
 impl Seen {
+    /// What the counters show since the last probe, which had `before`.
+    fn last_request(&self, before: Requests, is_first: bool, has_routed: bool) -> Option<Last> {
+        let now = self.requests;
+        let rise = |count: fn(&Requests) -> u64| count(&now).saturating_sub(count(&before));
+        let (rejected, failures) =
+            (rise(|requests| requests.rejected), rise(|requests| requests.health_failures));
+        if rise(|requests| requests.accepted) > 0 {
+            // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for an hour by
+            // default, so no further request would correct the result. The time before the first probe is treated in the same way. After
+            // adoption, the counters are those of weeks: if more requests failed than were accepted, the last one probably failed.
+            let has_failed =
+                failures.max(rejected) >= self.pause.0 || (is_first && now.failed() > now.accepted);
+            return Some(if has_failed { Last::Failed } else { Last::Accepted });
+        }
+        match (rejected, failures) {
+            (1.., _) => Some(Last::Rejected),
+            (0, 1..) => Some(Last::Failed),
+            (0, 0) => (self.uses_router && has_routed).then_some(Last::Accepted),
+        }
+    }
+
     /// Failed health checks since the last load of the configuration.
     fn failures(&self) -> u64 {
         self.requests.health_failures.saturating_sub(self.failures_before_load)
@@ -211,32 +218,23 @@ impl Seen {
     }
 
     fn request_fault(&self) -> Option<String> {
+        let requests = &self.requests;
         let fault = match self.last {
-            Last::Accepted => {
-                let fault = |limit| format!("no job request has completed for {}", show(limit));
+            Some(Last::Accepted) => {
+                let fault = |limit| format!("GitLab has accepted no job request for {}", show(limit));
                 return self.silent_for.map(fault);
             }
-            Last::Mixed => {
-                "some job requests since the last probe failed; waiting for the next accepted request"
-            }
-            Last::Rejected => "GitLab rejects its token",
-            Last::Unanswered => {
-                "its job requests get no valid response (check DNS, connection, TLS and proxy; see the runner's log)"
-            }
-            Last::Failed => "its job requests fail",
-            Last::NotSent => {
-                "the runner cannot send its job requests (check executor, URL and TLS files; see the runner's log)"
-            }
-            Last::Nothing if self.requests.without_machine > 0 => {
-                "no job request has had a response yet; the executor has no free machine"
-            }
-            Last::Nothing if self.requests.executor_failures > 0 => {
-                "no job request has had a response yet; the executor fails (see the runner's log)"
-            }
-            Last::Nothing if self.shared.is_some() && self.requests.results() > 0 => {
+            Some(Last::Rejected) => "GitLab rejects its token",
+            None if self.shared.is_some() && requests.results() > 0 => {
                 "another section has the same short token, and the runner's metrics do not show yet which of them GitLab accepts"
             }
-            Last::Nothing => "no job request has had a response yet",
+            None if requests.failed() == 0 && requests.without_machine + requests.executor_failures > 0 => {
+                "no job request has had a response yet; the executor has no free machine, or fails (see the runner's log)"
+            }
+            None if requests.failed() == 0 => "no job request has had a response yet",
+            Some(Last::Failed) | None => {
+                "its job requests failed; waiting for an accepted one (check URL, DNS, TLS, proxy and executor; see the runner's log)"
+            }
         };
         let (failures, (limit, pause)) = (self.failures(), self.pause);
         if failures < limit {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::last::Last;
+use super::Last;
 use crate::runner::runner_metrics::{Requests, RunnerMetrics, SectionId};
 
 /// GitLab and its proxies end a request within this time, and hold one (long polling) for less.
@@ -93,19 +93,17 @@ impl SharedToken {
         let (accepted, rejected) = (rise(|all| all.accepted) > 0, rise(|all| all.rejected) > 0);
         // The runner reads its counters one after the other: those of an earlier read are not newer than the turns of this one.
         let is_proven = |of_others| before.all.results() > self.sent_before_failure.saturating_add(of_others);
-        Some(match (has_failed, is_unclear) {
-            // The counters of a runner that was not started just now.
-            (true, _) if is_first && accepted => Last::Mixed,
-            (true, _) if rejected => Last::Rejected,
-            (true, _) => Last::NotSent,
-            (false, true) if accepted || failed_checks > 0 => Last::Mixed,
-            (false, true) if rejected => Last::Rejected,
-            (false, true) if rise(|all| all.other) > 0 => Last::Failed,
-            (false, true) => Last::Unanswered,
-            (false, false) if now.own.jobs_begun > before.own.jobs_begun => Last::Accepted,
-            (false, false) if now.of_others.is_some_and(is_proven) => Last::Accepted,
-            (false, false) if self.turn.is_some_and(is_answered) => Last::Accepted,
-            (false, false) => return None,
-        })
+        match (has_failed, is_unclear) {
+            // Not if the counters are those of a runner that was not started just now.
+            (true, _) if rejected && !(is_first && accepted) => Some(Last::Rejected),
+            (false, true) if rejected && !accepted && failed_checks == 0 => Some(Last::Rejected),
+            (true, _) | (false, true) => Some(Last::Failed),
+            (false, false) => {
+                let is_proven = now.own.jobs_begun > before.own.jobs_begun
+                    || now.of_others.is_some_and(is_proven)
+                    || self.turn.is_some_and(is_answered);
+                is_proven.then_some(Last::Accepted)
+            }
+        }
     }
 }

@@ -47,13 +47,24 @@ impl Runner {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_whose_requests_do_not_end_is_not_polling() {
+async fn section_without_accepted_requests_is_not_polling() {
     let mut runner = Runner::new(1);
     assert_eq!(runner.minutes_until_fault().await, 5);
-    assert_eq!(runner.probe().as_deref(), Some("no job request has completed for 5m"));
+    assert_eq!(runner.probe().as_deref(), Some("GitLab has accepted no job request for 5m"));
     assert_eq!(runner.polls.polling(&runner.config), 0);
     runner.requests().accepted = 2;
     assert_eq!(runner.minutes_until_fault().await, 5);
+    // They end, and fail.
+    runner.requests().accepted = 3;
+    for failed in 1..=10 {
+        runner.requests().other = failed;
+        runner.requests().unanswered = failed;
+        assert_eq!(runner.probe(), None);
+        advance(MINUTE / 2).await;
+    }
+    assert_eq!(runner.probe().as_deref(), Some("GitLab has accepted no job request for 5m"));
+    runner.requests().accepted = 4;
+    assert_eq!(runner.probe(), None);
     // The executor has no free machine, so that no request is sent.
     runner.requests().without_machine = 1;
     assert_eq!(runner.minutes_until_fault().await, 5);
@@ -114,7 +125,7 @@ async fn many_sections_and_long_check_interval_need_more_time() {
     let mut rare = Runner::new(2);
     rare.config.check_interval = 10 * MINUTE;
     assert_eq!(rare.minutes_until_fault().await, 30);
-    assert_eq!(rare.probe().as_deref(), Some("no job request has completed for 30m"));
+    assert_eq!(rare.probe().as_deref(), Some("GitLab has accepted no job request for 30m"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +139,7 @@ async fn ended_requests_of_job_router_count() {
     }
     assert_eq!(runner.minutes_until_fault().await, 4);
     let fault = runner.probe().unwrap();
-    assert!(fault.starts_with("no job request has completed for 5m; its job requests are"));
+    assert!(fault.starts_with("GitLab has accepted no job request for 5m; its job requests are"));
 }
 
 #[test]
