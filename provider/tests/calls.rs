@@ -1,8 +1,11 @@
 //! Terraform's calls to the whole provider, without a process and without Terraform.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use grit_plugin::{Service, schema::Dynamic};
+use std::collections::BTreeMap;
+
+use grit_plugin::{Service, schema::Value};
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tonic::Request;
 
@@ -121,12 +124,10 @@ async fn unknown_instance_of_stored_drain_is_refused() {
     const NULLS: &str = "instance_id mode on_timeout on_unreachable on_lost_jobs reason retry timeouts";
     let service = configured().await;
     let stored = object(NULLS, json!({ "id": "a#1", "runner_manager": manager("a") }));
-    let plan = async |instance: Dynamic| {
-        let Dynamic::Object(mut proposed) = serde_json::from_value(stored.clone()).unwrap() else {
-            panic!("an object")
-        };
+    let plan = async |instance: Value<Json>| {
+        let mut proposed: BTreeMap<String, Value<Json>> = serde_json::from_value(stored.clone()).unwrap();
         proposed.insert("instance_id".to_owned(), instance);
-        let msgpack = rmp_serde::to_vec_named(&Dynamic::Object(proposed)).unwrap();
+        let msgpack = rmp_serde::to_vec_named(&proposed).unwrap();
         let request = pb::plan_resource_change::Request {
             type_name: "grit_runner_drain".to_owned(),
             prior_state: value(&stored),
@@ -136,15 +137,17 @@ async fn unknown_instance_of_stored_drain_is_refused() {
         let response = service.plan_resource_change(Request::new(request)).await.unwrap().into_inner();
         response.diagnostics.into_iter().map(|it| it.summary).collect::<Vec<_>>()
     };
-    assert_eq!(plan(Dynamic::Unknown).await, ["Instance of the drain resource is not known yet"]);
-    assert_eq!(plan(Dynamic::Text("i-a".to_owned())).await, [""; 0]);
+    assert_eq!(plan(Value::Unknown).await, ["Instance of the drain resource is not known yet"]);
+    assert_eq!(plan(Value::Value(json!("i-a"))).await, [""; 0]);
 }
 
 /// The keys of `started_drains` in a planned state, as JSON.
 fn started_drains(state: Option<pb::DynamicValue>) -> Json {
-    let state: Dynamic = rmp_serde::from_slice(&state.unwrap().msgpack).unwrap();
-    let Dynamic::Object(members) = state else { panic!("an object") };
-    serde_json::to_value(&members["started_drains"]).unwrap()
+    #[derive(Deserialize)]
+    struct Planned {
+        started_drains: Json,
+    }
+    rmp_serde::from_slice::<Planned>(&state.unwrap().msgpack).unwrap().started_drains
 }
 
 /// What the resource kept in the private data of a plan.

@@ -5,6 +5,7 @@ pub mod cloud_init;
 pub mod dashboard;
 pub mod debian;
 pub mod dist;
+pub mod dynamic;
 pub mod lab;
 pub mod lab_provider;
 pub mod link;

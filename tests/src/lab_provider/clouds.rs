@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use grit_plugin::{
     Block, Problems, Registry, Resource,
     schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, BlockSchema, Dynamic, NestedBlock,
-        Schema, optional, schema,
+        Attribute, AttributeConstraint, AttributePath, AttributeType, BlockSchema, NestedBlock, Schema,
+        optional, schema,
     },
 };
 
 use super::local_file::LocalFile;
+use crate::dynamic::Dynamic;
 
 /// A resource type that has a schema, and stores what is planned; or a data source that returns its arguments.
 struct Described(fn() -> BlockSchema);

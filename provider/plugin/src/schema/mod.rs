@@ -3,7 +3,6 @@
 //! The types of schemas and values come from the `tf-provider` crate, which only this module uses, so that it can be replaced.
 
 mod attributes;
-mod dynamic;
 mod number;
 mod unknown;
 
@@ -12,7 +11,6 @@ pub use attributes::{
     number, object, object_schema, objects, optional, required, required_object, required_text, schema,
     secret, sensitive, text, text_map, texts,
 };
-pub use dynamic::Dynamic;
 pub use number::Number;
 pub use tf_provider::{
     AttributePath, AttributePathStep,

@@ -9,18 +9,21 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use grit_plugin::{Service, schema::Dynamic};
+use grit_plugin::Service;
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider as _};
 use grit_provider::testing::simulation::{Clients, Connections, SimulatedGitlab, SimulatedWrapper, registry};
 use tonic::Request;
 
 use super::{Kind, promises::is_recorded, values};
-use crate::simulation::{
-    gitlab::{Api, Ended, TOKEN, URL},
-    network::Line,
-    origin::Origin,
-    scenario::Receipt,
-    world::World,
+use crate::{
+    dynamic::Dynamic,
+    simulation::{
+        gitlab::{Api, Ended, TOKEN, URL},
+        network::Line,
+        origin::Origin,
+        scenario::Receipt,
+        world::World,
+    },
 };
 
 /// A provider process. A plan has one, and an apply has another.

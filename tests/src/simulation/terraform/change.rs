@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use grit_plugin::schema::Dynamic;
 
 use super::{
     Config, Kind, Object, Terraform,
     calls::{Errors, Process},
     graph::{Node, Step},
 };
-use crate::simulation::origin::Origin;
+use crate::{dynamic::Dynamic, simulation::origin::Origin};
 
 /// What a step has changed in the state.
 pub(super) enum Stored {

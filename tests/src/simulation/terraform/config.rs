@@ -2,16 +2,18 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::Dynamic;
 use grit_proto::wrapper_v1 as v1;
 
 use super::{
     Kind,
     values::{self, Members, exactly, members, number, seconds, text},
 };
-use crate::simulation::{
-    options::{Level, Options},
-    origin::Needs,
+use crate::{
+    dynamic::Dynamic,
+    simulation::{
+        options::{Level, Options},
+        origin::Needs,
+    },
 };
 
 /// The configuration: the runner managers by their keys, with their versions.

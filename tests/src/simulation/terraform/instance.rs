@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use grit_plugin::schema::Dynamic;
 use tokio::time::sleep;
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
     graph::Step,
     values::{members, text},
 };
-use crate::simulation::world::World;
+use crate::{dynamic::Dynamic, simulation::world::World};
 
 impl Terraform {
     pub(super) fn start_instance(

@@ -16,14 +16,13 @@ use std::{
     time::Duration,
 };
 
-use grit_plugin::schema::Dynamic;
-
 pub(super) use apply::Apply;
 pub(super) use calls::invoke;
 pub(super) use config::{Address, Config};
 pub(super) use plan::{Change, Planning, Target};
 
 use super::world::World;
+use crate::dynamic::Dynamic;
 use values::member;
 
 /// The resources of the configuration. Each refers to those before it.

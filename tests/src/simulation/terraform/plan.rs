@@ -6,14 +6,13 @@ use std::{
 };
 
 use futures::future::join_all;
-use grit_plugin::schema::Dynamic;
 
 use super::{
     Config, Kind, Terraform,
     calls::{Errors, Process},
     values::member,
 };
-use crate::simulation::origin::Origin;
+use crate::{dynamic::Dynamic, simulation::origin::Origin};
 
 /// The options of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::Dynamic;
 use tokio::time::Instant;
 
 use super::{
@@ -12,9 +11,12 @@ use super::{
     plan::{Action, Change, Planning, Target},
     values::member,
 };
-use crate::simulation::{
-    options::ATTEMPTS,
-    origin::{Drain, Origin},
+use crate::{
+    dynamic::Dynamic,
+    simulation::{
+        options::ATTEMPTS,
+        origin::{Drain, Origin},
+    },
 };
 
 impl Terraform {

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_plugin::schema::{Dynamic, Number};
+use grit_plugin::schema::Number;
 use grit_proto::tfplugin6 as pb;
+
+use crate::dynamic::Dynamic;
 
 const MANAGER: &str = "username ssh_key_pem instance_id host_key";
 const DRAIN: &str = "mode on_timeout on_unreachable on_lost_jobs reason retry timeouts";

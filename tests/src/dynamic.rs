@@ -1,4 +1,4 @@
-//! Values of any type.
+//! Values of any type, as Terraform has them.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,8 @@ use serde::{
     de::{self, IgnoredAny},
 };
 
-use super::{Number, Value};
+use grit_plugin::schema::{Number, Value};
 
-/// A value of any type. It has no `Debug`: it may contain secrets.
 #[derive(Clone, PartialEq)]
 pub enum Dynamic {
     Null,
@@ -21,21 +20,6 @@ pub enum Dynamic {
     List(Vec<Dynamic>),
     /// A map or object.
     Object(BTreeMap<String, Dynamic>),
-}
-
-impl Dynamic {
-    /// The type as users know it: `a string`, `a list`.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Unknown => "unknown",
-            Self::Bool(_) => "a bool",
-            Self::Number(_) => "a number",
-            Self::Text(_) => "a string",
-            Self::List(_) => "a list",
-            Self::Object(_) => "a map",
-        }
-    }
 }
 
 impl Serialize for Dynamic {
@@ -111,47 +95,5 @@ impl<'de> de::Visitor<'de> for DynamicVisitor {
     fn visit_newtype_struct<D: Deserializer<'de>>(self, extension: D) -> Result<Dynamic, D::Error> {
         <(i8, IgnoredAny)>::deserialize(extension)?;
         Ok(Dynamic::Unknown)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rmpv::Value as Msgpack;
-
-    fn encoded(value: &Msgpack) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        rmpv::encode::write_value(&mut bytes, value).unwrap();
-        bytes
-    }
-
-    #[test]
-    fn value_of_any_type_round_trips() {
-        let object = Msgpack::Map(vec![
-            ("b".into(), Msgpack::Array(vec![1.into(), (-7).into(), 1.5.into(), "0.1".into(), Msgpack::Nil])),
-            ("t".into(), Msgpack::Boolean(true)),
-            ("u".into(), Msgpack::Ext(0, vec![])),
-        ]);
-        for value in [Msgpack::Nil, object, "text".into(), i64::MIN.into()] {
-            let bytes = encoded(&value);
-            let decoded: Dynamic = rmp_serde::from_slice(&bytes).unwrap();
-            assert_eq!(rmp_serde::to_vec_named(&decoded).unwrap(), bytes);
-        }
-    }
-
-    #[test]
-    fn refined_unknown_is_unknown() {
-        let bytes = encoded(&Msgpack::Array(vec![Msgpack::Ext(12, vec![0x81, 1, 0xc2]), "after".into()]));
-        let decoded: Dynamic = rmp_serde::from_slice(&bytes).unwrap();
-        assert!(decoded == Dynamic::List(vec![Dynamic::Unknown, Dynamic::Text("after".into())]));
-    }
-
-    #[test]
-    fn json_is_decoded() {
-        let value: Dynamic = serde_json::from_str(r#"{"a": [null, 1, 2.5, "x", false]}"#).unwrap();
-        let Dynamic::Object(members) = &value else { panic!("an object") };
-        let Dynamic::List(elements) = &members["a"] else { panic!("a list") };
-        let kinds: Vec<_> = elements.iter().map(Dynamic::kind).collect();
-        assert_eq!(kinds, ["null", "a number", "a number", "a string", "a bool"]);
     }
 }
