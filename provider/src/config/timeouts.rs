@@ -22,15 +22,6 @@ object! {
 }
 
 object! {
-    /// Of a data source.
-    #[derive(Debug)]
-    pub(crate) struct ReadTimeout(default) {
-        pub(crate) read: Value<String> = text =>
-            format!("Timeout of the whole read. Default `{default}`; minimum `1s`."), check_timeout;
-    }
-}
-
-object! {
     /// Of a resource that waits at destroy. Destroy receives the value of the last apply.
     #[derive(Debug)]
     pub(crate) struct DeleteTimeout(default) {
@@ -59,12 +50,6 @@ impl WaitTimeouts {
 
     pub(crate) fn update(timeouts: &Value<Self>, default: Duration) -> Duration {
         timeout(timeouts, |it| &it.update, default)
-    }
-}
-
-impl ReadTimeout {
-    pub(crate) fn read(timeouts: &Value<Self>, default: Duration) -> Duration {
-        timeout(timeouts, |it| &it.read, default)
     }
 }
 

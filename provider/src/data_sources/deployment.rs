@@ -2,6 +2,8 @@
 
 mod state;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use grit_plugin::{
     Block, Problems, call,
@@ -15,6 +17,9 @@ use crate::{
     explain::{deployment as explain, values},
 };
 use state::DeploymentState;
+
+/// Of a whole read.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub struct Deployment;
@@ -38,7 +43,7 @@ impl Block for Deployment {
         // Terraform reads a data source when all its values are known.
         let Some(source) = config.source() else { return Err(Problems::default()) };
         let path = AttributePath::new(source.attribute());
-        let limits = Limits { stop: call().stop, timeout: config.timeout(), start };
+        let limits = Limits { stop: call().stop, timeout: TIMEOUT, start };
         let value = deployment::read(source.clone(), &limits).await;
         let value = value.map_err(|error| explain::not_read(&source, &error).at(path.clone()))?;
         let mut problems = Problems::default();

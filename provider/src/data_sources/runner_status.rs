@@ -4,7 +4,7 @@
 
 mod state;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use grit_plugin::{
@@ -20,6 +20,9 @@ use crate::{
     fleet::{self, Unread},
 };
 use state::{ManagerStatus, StatusState};
+
+/// Of a whole read.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct RunnerStatus {
@@ -51,11 +54,11 @@ impl Block for RunnerStatus {
             return Err(protocol::not_configured_at_read().into());
         }
         let managers = manager::resolve(&config.runner_managers, &*self.context.configured()?);
-        let (stop, timeout) = (call().stop, config.timeout());
+        let stop = call().stop;
         let statuses = tokio::select! {
             biased;
             () = stop.cancelled() => return Err(health::status_interrupted().into()),
-            statuses = fleet::read_all(managers, start + timeout) => statuses,
+            statuses = fleet::read_all(managers, start + TIMEOUT) => statuses,
         };
         let statuses = statuses.into_iter().map(|(key, status)| {
             let status = match status {
@@ -63,7 +66,7 @@ impl Block for RunnerStatus {
                 Err(unread) => ManagerStatus::unreachable(&match unread {
                     Unread::Invalid(invalid) => explain::invalid_manager(&key, &invalid),
                     Unread::Failed(error) | Unread::CutOff(error) => explain::explain(&key, &error),
-                    Unread::Late => health::status_timed_out(&key, timeout),
+                    Unread::Late => health::status_timed_out(&key, TIMEOUT),
                 }),
             };
             (key, Value::Value(status))

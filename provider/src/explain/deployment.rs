@@ -26,7 +26,7 @@ pub(crate) fn not_read(source: &Source, error: &ReadError) -> Problem {
             Code::TimedOut,
             "Deployment was not read in time",
             format!("{name} was not read within {}.", human(*limit)),
-            "Raise `timeouts.read`.",
+            "Check what delays the read: the server of the file, or the backend of the directory.",
         ),
         ReadError::Interrupted => Problem::new(
             Code::Interrupted,

@@ -154,7 +154,7 @@ pub(crate) fn status_timed_out(manager: &str, limit: Duration) -> Problem {
         Code::TimedOut,
         "Status was not read in time",
         format!("Runner manager {manager:?}: the status was not read within {}.", human(limit)),
-        "Raise `timeouts.read`.",
+        "Check why the host responds slowly. The wrapper's log shows slow calls.",
     )
 }
 

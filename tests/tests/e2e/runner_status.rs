@@ -27,11 +27,11 @@ impl Hosts {
     }
 
     /// A configuration that outputs the status of these managers.
-    fn write(&self, ssh: &Json, managers: &Json, timeouts: &Json) {
+    fn write(&self, ssh: &Json, managers: &Json) {
         let main = json!({
             "terraform": { "required_providers": { "grit": { "source": "runner-tools/grit" } } },
             "provider": { "grit": { "ssh": ssh } },
-            "data": { "grit_runner_status": { "all": { "runner_managers": managers, "timeouts": timeouts } } },
+            "data": { "grit_runner_status": { "all": { "runner_managers": managers } } },
             "output": { "managers": { "value": "${data.grit_runner_status.all.managers}" } },
         });
         self.workspace.write("main.tf.json", &main.to_string()).unwrap();
@@ -63,7 +63,7 @@ fn status_has_values_of_reachable_and_errors_of_unreachable() {
     let managers = json!({
         "up": up.runner_manager(), "down": down.runner_manager(), "refused": refused, "no_wrapper": no_wrapper,
     });
-    hosts.write(&hosts.ssh(), &managers, &Json::Null);
+    hosts.write(&hosts.ssh(), &managers);
     poll::until("the runner polls", PATIENCE, || {
         let level = hosts.read()["up"]["level"].clone();
         if level == "polling" { Ok(()) } else { Err(level) }
@@ -98,7 +98,7 @@ fn status_has_values_of_reachable_and_errors_of_unreachable() {
 fn status_shows_drain_of_the_wrapper() {
     let hosts = Hosts::start();
     let instance = hosts.create("m1");
-    hosts.write(&hosts.ssh(), &json!({ "m1": instance.runner_manager() }), &Json::Null);
+    hosts.write(&hosts.ssh(), &json!({ "m1": instance.runner_manager() }));
     poll::until("the runner polls", PATIENCE, || {
         let level = hosts.read()["m1"]["level"].clone();
         if level == "polling" { Ok(()) } else { Err(level) }
@@ -137,7 +137,7 @@ fn status_has_evidence_of_health() {
             .to_owned();
     });
     let instance = hosts.create("m1");
-    hosts.write(&hosts.ssh(), &json!({ "m1": instance.runner_manager() }), &Json::Null);
+    hosts.write(&hosts.ssh(), &json!({ "m1": instance.runner_manager() }));
     hosts.lab.queue().submit(2, Duration::ZERO);
     let entry = poll::until("two jobs have succeeded", PATIENCE, || {
         let entry = hosts.read()["m1"].clone();
@@ -178,7 +178,7 @@ fn provider_block_unknown_at_plan_needs_depends_on() {
 }
 
 #[test]
-fn silent_host_ends_at_the_timeout() {
+fn silent_host_ends_at_the_connect_timeout() {
     let hosts = Hosts::start();
     // It accepts connections and never responds.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -186,8 +186,10 @@ fn silent_host_ends_at_the_timeout() {
         "instance_name": "silent", "address": listener.local_addr().unwrap().to_string(), "wrapper_address": "unix:///run/w.sock",
         "username": "u",
     });
-    let ssh = json!({ "private_key_path": hosts.lab.client_key().path, "insecure_ignore_host_key": true });
-    hosts.write(&ssh, &json!({ "silent": silent }), &json!({ "read": "2s" }));
+    let ssh = json!({
+        "private_key_path": hosts.lab.client_key().path, "insecure_ignore_host_key": true, "connect_timeout": "2s",
+    });
+    hosts.write(&ssh, &json!({ "silent": silent }));
     let start = Instant::now();
     let entry = hosts.read()["silent"].clone();
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
@@ -223,19 +225,18 @@ fn invalid_arguments_are_errors_at_validate() {
         "address": { "instance_name": "m", "address": "h:99999", "wrapper_address": "h:1" },
         "missing": { "instance_name": "m", "address": null, "wrapper_address": "h:1" },
     });
-    hosts.write(&json!({}), &invalid, &json!({ "read": "10ms" }));
+    hosts.write(&json!({}), &invalid);
     let run = hosts.workspace.validate().unwrap().failed();
     let found = super::faults::found_by(&run);
     assert_eq!(
         found,
         [
-            "Duration is too short: timeouts.read",
             r#"Element is null: runner_managers["null"]"#,
             r#"Invalid address: runner_managers["address"].address"#,
             r#"Required attribute is null: runner_managers["missing"].address"#,
         ]
     );
-    hosts.write(&json!({}), &Json::Null, &Json::Null);
+    hosts.write(&json!({}), &Json::Null);
     let run = hosts.workspace.plan().unwrap().failed();
     assert!(errors(&run)[0].contains("runner_managers"), "{:?}", errors(&run));
 }

@@ -1,28 +1,22 @@
 //! The attributes of the data source.
 
-use std::time::Duration;
-
 use grit_plugin::{
     Problems,
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributeType, Attributes, Schema, Value, computed_as,
-        object, object_schema, text,
+        object_schema, text,
     },
 };
 
 use crate::{
     config::{
         manager::{RunnerManagerArgs, RunnerManagers},
-        object::{check_object, object},
+        object::object,
         text::{check_text, set},
-        timeouts::ReadTimeout,
     },
     deployment::{Directory, Source},
-    duration::human,
     explain::values,
 };
-
-const TIMEOUT: Duration = Duration::from_secs(300);
 
 object! {
     /// Configuration and result. It has no `Debug`: it may contain secrets.
@@ -35,7 +29,6 @@ object! {
              lock the state and starts no provider.", check_not_blank;
         pub(super) terraform_path: Value<String> = text =>
             "Program to run in `directory`. Default: the first of `terraform` and `tofu` on PATH.";
-        pub(super) timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
         pub(super) runner_managers: RunnerManagers = computed_as(AttributeType::AttributeMap(computed_managers())) =>
             "The runner managers, by key, with the type that the resources accept. Only `ssh_key_pem` is sensitive, so `for_each` \
              accepts the map.";
@@ -68,10 +61,6 @@ impl DeploymentState {
             }
             _ => return None,
         })
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        ReadTimeout::read(&self.timeouts, TIMEOUT)
     }
 }
 

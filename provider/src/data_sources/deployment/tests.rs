@@ -2,7 +2,6 @@ use grit_plugin::{Problem, schema::Value, warnings_of};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::config::timeouts::ReadTimeout;
 
 /// The read of a configuration with these attributes; the others are null. The errors, then the warnings.
 async fn read(attributes: Json) -> (Option<Json>, Problems, Vec<String>) {
@@ -19,7 +18,7 @@ async fn read(attributes: Json) -> (Option<Json>, Problems, Vec<String>) {
 fn config(attributes: Json) -> DeploymentState {
     let Json::Object(attributes) = attributes else { panic!("an object") };
     let mut all = json!({
-        "state_path": null, "directory": null, "terraform_path": null, "timeouts": null, "runner_managers": null,
+        "state_path": null, "directory": null, "terraform_path": null, "runner_managers": null,
     });
     attributes.into_iter().for_each(|(name, value)| all[name] = value);
     rmp_serde::from_slice(&rmp_serde::to_vec_named(&all).unwrap()).unwrap()
@@ -72,8 +71,7 @@ async fn exactly_one_source_is_required() {
         json!({}),
         json!({ "state_path": "a", "directory": "b" }),
         json!({ "state_path": "", "terraform_path": "tofu" }),
-        json!({ "directory": " ", "timeouts": { "read": "soon" } }),
-        json!({ "state_path": "a", "timeouts": { "read": "10ms" } }),
+        json!({ "directory": " " }),
     ] {
         let (state, problems, _) = read(attributes).await;
         assert!(state.is_none());
@@ -129,12 +127,7 @@ fn unknown_values_pass_the_check() {
     let unknown = || Value::Unknown;
     for config in [
         DeploymentState { state_path: unknown(), ..config(json!({})) },
-        DeploymentState {
-            directory: unknown(),
-            terraform_path: unknown(),
-            timeouts: Value::Value(ReadTimeout { read: unknown() }),
-            ..config(json!({}))
-        },
+        DeploymentState { directory: unknown(), terraform_path: unknown(), ..config(json!({})) },
     ] {
         let problems = config.check().err().unwrap_or_default();
         assert_eq!(errors(&problems), [""; 0]);

@@ -1,12 +1,12 @@
 //! The attributes of the data source.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use grit_plugin::{
     Problem,
     schema::{
         AttributeType::{self, AttributeMap, AttributeSingle, List},
-        Schema, Value, computed_as, computed_boolean, computed_number, computed_text, object, object_schema,
+        Schema, Value, computed_as, computed_boolean, computed_number, computed_text, object_schema,
     },
 };
 
@@ -15,21 +15,16 @@ use crate::{
     config::{
         computed::optional_value,
         manager::{RunnerManagers, check_managers, required_managers},
-        object::{check_object, object},
+        object::object,
         observed::{Observed, count},
-        timeouts::ReadTimeout,
     },
-    duration::human,
 };
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 object! {
     /// Configuration and result. It has no `Debug`: a manager may contain a private key.
     pub struct StatusState {
         pub(super) runner_managers: RunnerManagers = required_managers =>
             "The runner managers, by key. May be empty.", check_managers;
-        timeouts: Value<ReadTimeout> = object(ReadTimeout::attributes(&human(TIMEOUT))) => "Timeouts.", check_object;
         pub(super) managers: Value<Statuses> = computed_as(AttributeMap(ManagerStatus::attributes())) =>
             "Status of each runner manager, by key. Values that the wrapper does not report are null, never zero.";
     }
@@ -105,12 +100,6 @@ impl ManagerStatus {
             error_code: Value::Value(cause.code.to_string()),
             ..Self::default()
         }
-    }
-}
-
-impl StatusState {
-    pub(super) fn timeout(&self) -> Duration {
-        ReadTimeout::read(&self.timeouts, TIMEOUT)
     }
 }
 

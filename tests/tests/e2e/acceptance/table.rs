@@ -141,10 +141,8 @@ impl Values {
                 "expected_version": "19.2.0", "start_if_stopped": false, "start_drains": false,
                 "stable_for": "0s", "retry": retry, "triggers": { "a": "1" }, "timeouts": wait,
             }),
-            "grit_runner_status" => json!({ "runner_managers": map(), "timeouts": { "read": "60s" } }),
-            "grit_deployment" => json!({
-                "state_path": self.state_path(0), "timeouts": { "read": "60s" },
-            }),
+            "grit_runner_status" => json!({ "runner_managers": map() }),
+            "grit_deployment" => json!({ "state_path": self.state_path(0) }),
             "grit_drain" => json!({
                 "runner_managers": map(), "mode": "graceful", "reason": "one", "wait": true, "timeouts": { "invoke": "300s" },
             }),
@@ -214,7 +212,7 @@ impl Values {
                 "expected_version" => text(""),
                 "level" => choice("polling", "high"),
                 "attempts" => Row::new(json!(4), [json!(0), json!(1.5)]),
-                "create" | "update" | "delete" | "read" | "invoke" => {
+                "create" | "update" | "delete" | "invoke" => {
                     Row::new(json!("301s"), [json!("soon"), json!("0s")])
                 }
                 "wait" => Row { other: json!(false), ..switch() },
@@ -228,7 +226,6 @@ impl Values {
         let name = match of {
             "grit_runner_drain" => "delete",
             "grit_runner_health" | "grit_runner_shutdown" => "create",
-            "grit_runner_status" | "grit_deployment" => "read",
             _ => "invoke",
         };
         json!({ name: "299s" })
@@ -255,8 +252,6 @@ impl Values {
                 with: vec![("directory", json!(first)), ("terraform_path", json!(self.terraform))],
                 ..Row::new(json!(self.terraform.replacen('/', "//", 1)), [json!([])])
             },
-            "timeouts" => Row::new(self.shorter("grit_deployment"), [json!("text")]),
-            "timeouts.read" => Row::new(json!("61s"), [json!("soon"), json!("0s")]),
             _ => return None,
         })
     }
