@@ -50,6 +50,14 @@ impl Retirement {
         Json::from(Map::from_iter(names.iter().map(|name| ((*name).to_owned(), self.manager(name)))))
     }
 
+    /// What the wrapper of a host reports.
+    fn status(&self, name: &str) -> Json {
+        let address = self.manager(name)["wrapper_address"].as_str().unwrap().to_owned();
+        let mut status = Command::new(built("grit-wrapper").unwrap());
+        let status = status.args(["status", "--json", "--address", &address]).output().unwrap();
+        serde_json::from_slice(&status.stdout).unwrap_or_default()
+    }
+
     /// Writes a configuration with one shutdown resource for these hosts.
     fn configure(&self, names: &[&str], options: &Json) {
         let mut shutdown = json!({
@@ -137,7 +145,7 @@ fn create_waits_until_runners_exit_and_stores_evidence() {
             (&json!("stopped"), &json!("exit code 0"), &json!("clean")),
             "{evidence}"
         );
-        assert_eq!(evidence["drain_id"], state["id"]);
+        assert_eq!(old.status(name)["drain"]["id"], state["id"]);
         let wrapper = evidence["wrapper"].as_str().unwrap();
         assert!(wrapper.starts_with("grit-wrapper ") && !wrapper.contains("not verified"), "{evidence}");
         assert!(evidence["verified_at"].as_str().unwrap().ends_with('Z'), "{evidence}");

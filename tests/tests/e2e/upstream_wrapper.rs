@@ -291,5 +291,5 @@ fn upstream_shutdown_is_requested_once_in_two_runs() {
     let log = std::fs::read_to_string(log).unwrap();
     let warning = "the wrapper was reached over TCP and could not be verified";
     assert_eq!(log.matches(warning).count(), 2, "for each shutdown: {log}");
-    assert_eq!((&evidence["exit"], &evidence["drain_id"]), (&Json::Null, &Json::Null), "{evidence}");
+    assert_eq!((&evidence["exit"], &evidence["outcome"]), (&Json::Null, &Json::Null), "{evidence}");
 }

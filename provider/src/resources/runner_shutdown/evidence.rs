@@ -28,7 +28,6 @@ object! {
         pub(super) outcome: Value<String> = computed_text =>
             "Result of the drain: `clean`, `clean; open requests unknown` (the runner does not report its open job requests), \
              `jobs_aborted`, `results_lost`, `open_requests`, `killed`, `failed`, `unknown` or `no_runner`.";
-        pub(super) drain_id: Value<String> = computed_text => "Identifier of the drain on the host.";
         pub(super) receipt: Value<String> = computed_text => format!(
             "Running jobs of the runner manager that GitLab lists after the exit of the runner: `{}`, or their number. Null if the provider \
              did not read this list.",
@@ -83,7 +82,6 @@ impl Evidence {
             state: Value::Value(state.to_owned()),
             exit: optional_value(exit),
             outcome: optional_value(outcome),
-            drain_id: optional_value(drain.map(|drain| drain.id.clone())),
             receipt: Value::Null,
             wrapper: Value::Value(wrapper),
             verified_at: Value::Null,

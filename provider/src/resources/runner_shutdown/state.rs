@@ -47,8 +47,8 @@ object! {
             "`terminated`; `draining` if shutdowns are in progress (`wait = false`); `incomplete` after a failed update, which the \
              next apply resumes.";
         pub(super) managers: Value<BTreeMap<String, Value<Evidence>>> = computed_as(AttributeType::AttributeMap(Evidence::attributes())) =>
-            "Recorded exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit`, \
-             `outcome` and `drain_id` are unknown.";
+            "Recorded exit of each runner, by key. Unknown values are null, never zero. With upstream's wrapper, `exit` and \
+             `outcome` are unknown.";
         ..pub(super) options: DrainOptions;
     }
 }
