@@ -48,11 +48,7 @@ pub(super) fn status(mut status: v1::Status) -> v1::Status {
         registration.runner_ids.shrink_to_fit();
     }
     if let Some(health) = &mut status.health {
-        let names = [
-            health.runner_version.as_mut(),
-            health.oldest_job.as_mut().map(|job| &mut job.stage),
-            health.job_router.as_mut().map(|router| &mut router.circuit_breaker),
-        ];
+        let names = [health.runner_version.as_mut(), health.oldest_job.as_mut().map(|job| &mut job.stage)];
         names.into_iter().flatten().for_each(|name| shorten(name, MAX_NAME));
         if let Some(others @ 2..) = health.reasons.len().checked_sub(MAX_REASONS) {
             keep(&mut health.reasons, MAX_REASONS);

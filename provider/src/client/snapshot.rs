@@ -73,10 +73,6 @@ pub struct RunnerEvidence {
     /// Jobs that have ended since the start of the runner process.
     pub jobs_succeeded: Option<u64>,
     pub jobs_failed: Option<u64>,
-    /// The result of boot-verify.
-    pub verified: Option<bool>,
-    /// State of the circuit breaker, if the runner uses the job router.
-    pub job_router: Option<String>,
     /// The number of sections whose token GitLab rejects.
     pub rejected_sections: u32,
 }
@@ -305,8 +301,6 @@ impl From<v1::Status> for Snapshot {
         let evidence = RunnerEvidence {
             jobs_succeeded: health.jobs_succeeded,
             jobs_failed: health.jobs_failed,
-            verified: health.verified,
-            job_router: health.job_router.as_ref().map(|router| router.circuit_breaker.clone()),
             rejected_sections: health.rejected_sections.unwrap_or_default(),
         };
         let registrations = status.registrations.into_iter().map(|registration| Registration {

@@ -1,6 +1,6 @@
 //! What a wrapper reports about its runner, as computed attributes that the health check and the status have in common.
 
-use grit_plugin::schema::{Value, computed_boolean, computed_number, computed_text};
+use grit_plugin::schema::{Value, computed_number, computed_text};
 
 use super::object::object;
 use crate::{
@@ -22,13 +22,6 @@ object! {
         pub(crate) jobs_succeeded: Value<i64> = computed_number =>
             format!("Number of jobs that {have} succeeded since the start of the process{when}.");
         #[serde(default)]
-        pub(crate) verified: Value<bool> = computed_boolean =>
-            "Result of GitLab Runner's boot-verify; null if it is not enabled in every `[[runners]]` section.";
-        #[serde(default)]
-        pub(crate) job_router: Value<String> = computed_text =>
-            "State of the circuit breaker of the job router (`closed`, `open`, `half_open`); null if the runner does not use the job \
-             router.";
-        #[serde(default)]
         pub(crate) wrapper: Value<String> = computed_text => "`grit-wrapper` with its version, or `upstream`.";
     }
 }
@@ -43,8 +36,6 @@ impl Observed {
             started_at: optional_value(detail.and_then(|detail| detail.started_at).and_then(rfc3339)),
             jobs: optional_value(detail.and_then(|detail| detail.jobs).map(i64::from)),
             jobs_succeeded: count(evidence.and_then(|it| it.jobs_succeeded)),
-            verified: optional_value(evidence.and_then(|it| it.verified)),
-            job_router: optional_value(evidence.and_then(|it| it.job_router.clone())),
             wrapper: Value::Value(snapshot.wrapper()),
         }
     }

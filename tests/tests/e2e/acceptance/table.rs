@@ -36,9 +36,7 @@ impl Row {
 
 /// The computed attributes that are null for a healthy runner without these features, and for one without a drain.
 pub(super) const NULL_HERE: &[&str] = &[
-    "grit_runner_health.managers.job_router",
     "grit_runner_health.managers.problem",
-    "grit_runner_health.managers.verified",
     "grit_runner_health.started_drains",
     "grit_runner_shutdown.managers.receipt",
     "grit_runner_status.managers.drain",
@@ -48,9 +46,7 @@ pub(super) const NULL_HERE: &[&str] = &[
     "grit_runner_status.managers.error",
     "grit_runner_status.managers.error_code",
     "grit_runner_status.managers.failure_reason",
-    "grit_runner_status.managers.job_router",
     "grit_runner_status.managers.oldest_job_seconds",
-    "grit_runner_status.managers.verified",
 ];
 
 /// The hosts, by what happens to them. An attribute with an address changes from the first to the second of a pair.
