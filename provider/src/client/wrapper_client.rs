@@ -12,10 +12,10 @@ use grit_proto::{
 use grit_ssh::{Connector, Target, TunnelMonitor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tonic::{Status, codegen::http::Uri};
+use tonic::{Status, transport::Channel};
 
 use super::{
-    channel::Channel,
+    channel,
     error::ClientError,
     limits::MAX_MESSAGE,
     request::{DrainRequest, Start},
@@ -129,12 +129,12 @@ impl WrapperClient {
             return Ok(open.clone());
         }
         let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
-        match Channel::over(tunnel.stream).await {
+        match channel::over(tunnel.stream).await {
             Ok(channel) => {
                 tunnel.monitor.first_byte().await?;
                 Ok(open.insert(OpenConnection { channel, monitor: tunnel.monitor }).clone())
             }
-            Err(error) => Err(broken(&*tunnel.monitor, "connect", &error.into()).await),
+            Err(error) => Err(broken(&*tunnel.monitor, "connect", &Status::from_error(error.into())).await),
         }
     }
 
@@ -260,16 +260,11 @@ impl WrapperClient {
 }
 
 fn v1_client(channel: Channel) -> V1Client<Channel> {
-    V1Client::with_origin(channel, origin()).max_decoding_message_size(MAX_MESSAGE)
+    V1Client::new(channel).max_decoding_message_size(MAX_MESSAGE)
 }
 
-pub(super) fn upstream_client(channel: Channel) -> ProcessWrapperClient<Channel> {
-    ProcessWrapperClient::with_origin(channel, origin()).max_decoding_message_size(MAX_MESSAGE)
-}
-
-/// HTTP requires an origin, although the stream leads to one server only.
-fn origin() -> Uri {
-    Uri::from_static("http://localhost")
+fn upstream_client(channel: Channel) -> ProcessWrapperClient<Channel> {
+    ProcessWrapperClient::new(channel).max_decoding_message_size(MAX_MESSAGE)
 }
 
 /// Why the tunnel closed, or else the error of the call.
