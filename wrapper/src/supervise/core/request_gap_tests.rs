@@ -68,6 +68,22 @@ fn sigquit_is_not_sent_for_an_old_read() {
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
 }
 
+/// On a busy machine, the next read can end before the signal. What the runner counts afterwards is more exact.
+#[test]
+fn request_of_a_read_around_sigquit_is_in_the_outcome() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let quit = waiting(now, graceful()).with(read(child(now), now, Some(0)), now, &policy).next;
+    let quit = quit.with(Event::SignalSent(Signal::Drain), now, &policy).next;
+    let late = quit.with(read(child(now), now, Some(1)), now, &policy).next;
+    assert_eq!(late.state.stop().unwrap().open_requests, Some(1));
+    let outcome = |supervision: Supervision| {
+        supervision.with(exited(Exit::Code(0)), now, &policy).next.state.stop().unwrap().outcome
+    };
+    assert_eq!(outcome(late.clone()), Some(StopOutcome::OpenRequests));
+    let counted = Event::RequestsCancelled(child(now), RequestsCancelled { number: 0, is_final: true });
+    assert_eq!(outcome(late.with(counted, now, &policy).next), Some(StopOutcome::Clean));
+}
+
 #[test]
 fn open_requests_at_the_timeout_are_in_the_outcome() {
     let (now, policy) = (Moment::now(), Policy::default());

@@ -192,6 +192,12 @@ impl Supervision {
                     self.quit(child, stop, read.open, read.may_begin, quit_sent_at, cx);
                 }
             }
+            // The child has sent a request between the read before, after which SIGQUIT was sent, and this one.
+            State::Stopping { child, stop, phase: Phase::Draining { .. } }
+                if *child == of && read.open > Some(0) =>
+            {
+                stop.open_requests = stop.open_requests.max(read.open);
+            }
             // It was read for a wait that is over.
             _ => {}
         }

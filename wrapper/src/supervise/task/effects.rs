@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io, sync::Arc};
 
 use tracing::{error, info, warn};
 
-use super::{Task, observation};
+use super::{Task, observation, requests};
 use crate::supervise::{
     core::{Callback, ChildInfo, Effect, Event, Moment},
     process::Signal,
@@ -17,6 +17,13 @@ impl Task {
         // The last probe may show that it aborts its jobs.
         if matches!(self.observed.has_changed(), Ok(true))
             && let Some(event) = observation(&mut self.observed).await
+        {
+            self.note(event);
+        }
+        // The last read may show a request that SIGQUIT has cancelled.
+        if !self.supervision.awaits_gap()
+            && matches!(self.requests.has_changed(), Ok(true))
+            && let Some(event) = requests(&mut self.requests).await
         {
             self.note(event);
         }
