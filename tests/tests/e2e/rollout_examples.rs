@@ -33,6 +33,8 @@ struct Example {
     workspace: Workspace,
     lab: Lab,
     variables: Map<String, Json>,
+    /// Of all applies.
+    warnings: Vec<String>,
 }
 
 impl Example {
@@ -60,7 +62,7 @@ impl Example {
         workspace.get().unwrap().succeeded();
         let variables = json!({ "deploy_key_path": lab.client_key().path, "host_keys": [host_key.public] });
         let Json::Object(variables) = variables else { panic!("an object") };
-        Self { workspace, lab, variables }
+        Self { workspace, lab, variables, warnings: Vec::new() }
     }
 
     fn set(&mut self, variables: Json) {
@@ -73,7 +75,10 @@ impl Example {
     /// Sets variables, and applies.
     fn apply(&mut self, variables: Json) -> Run {
         self.set(variables);
-        apply::run(self.lab.events(), &self.workspace, &["apply", "-json", "-auto-approve"]).unwrap()
+        let run =
+            apply::run(self.lab.events(), &self.workspace, &["apply", "-json", "-auto-approve"]).unwrap();
+        self.warnings.extend(run.warnings().iter().map(|(summary, detail)| format!("{summary}: {detail}")));
+        run
     }
 
     /// The number of events so far.
@@ -86,8 +91,27 @@ impl Example {
     fn assert_rolled(&self, from: usize, old: &[impl AsRef<str>], new: &[impl AsRef<str>]) {
         let (old, new): (Vec<_>, Vec<_>) =
             (old.iter().map(AsRef::as_ref).collect(), new.iter().map(AsRef::as_ref).collect());
-        let found = violations(&self.lab.events().all(), from, &old, &new);
-        assert!(found.is_empty(), "{found:#?} in\n{}", self.lab.events());
+        let mut found = violations(&self.lab.events().all(), from, &old, &new);
+        found.retain(|violation| !self.reported_losses().iter().any(|lost| violation.starts_with(lost)));
+        assert!(found.is_empty(), "{found:#?} in\n{}\n{:#?}", self.lab.events(), self.warnings);
+    }
+
+    /// On a busy machine, a job can end between the last read and SIGQUIT (`docs/guides/drain-start.md`, "Limits"). The drain that loses the next job in
+    /// this way reports it.
+    fn reported_losses(&self) -> Vec<String> {
+        let lost = |event: &Event| match &event.what {
+            What::JobLost { job, why } if why.contains("never started") => {
+                let manager = format!("{:?}", event.subject);
+                let is_reported =
+                    |warning: &String| warning.contains(&manager) && warning.contains("received SIGQUIT");
+                self.warnings
+                    .iter()
+                    .any(is_reported)
+                    .then(|| format!("job {job} was lost on {}", event.subject))
+            }
+            _ => None,
+        };
+        self.lab.events().all().iter().filter_map(lost).collect()
     }
 
     /// Starts a job that does not end, and returns the number of events so far.
@@ -120,7 +144,14 @@ impl Example {
         held.join().unwrap();
         drop(load);
         let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
-        assert_eq!((tally.lost, tally.open()), (0, 0), "{tally:?}\n{}", self.lab.events());
+        let lost = self.reported_losses().len();
+        assert_eq!(
+            (tally.lost, tally.open()),
+            (lost, 0),
+            "{tally:?}\n{}\n{:#?}",
+            self.lab.events(),
+            self.warnings
+        );
         let drained = |event: &Event| {
             let quit = self.lab.events().find(|it| it.subject == event.subject && is_signal(it, "SIGQUIT"));
             matches!(event.what, What::JobFinished { .. }) && quit.is_some_and(|it| it.seq < event.seq)
