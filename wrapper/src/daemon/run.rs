@@ -40,7 +40,7 @@ use crate::{
             upgrade::Upgrade,
         },
         serve::{
-            grpc::{self, Authorizer, Services, Upstream, WrapperV1},
+            grpc::{self, Api},
             http::HttpServer,
             listen::{EarlierSockets, KeptSockets, Listener, LostSockets},
         },
@@ -91,7 +91,8 @@ async fn supervise(settings: &Settings, earlier: EarlierSockets) -> Result<u8, R
     probe(&mut tasks, &prober, &supervisor, publish_health);
     serve_http(&mut tasks, &control, &counters, opened.http);
     let stop_serving = CancellationToken::new();
-    serve_grpc(&mut tasks, control, counters, (opened.grpc, opened.status), stop_serving.clone());
+    let api = Api::new(control, counters);
+    tasks.spawn_fallible(GRPC, grpc::serve(opened.grpc, opened.status, api, stop_serving.clone()));
 
     let end = end(supervision, &mut tasks).await?;
     leave(&end, tasks, kept, &stop_serving).await
@@ -192,19 +193,6 @@ fn serve_http(tasks: &mut Tasks, control: &Control, counters: &Arc<Counters>, li
     let Some(Listener::Tcp(listener)) = listener else { return };
     let server = HttpServer { control: control.clone(), counters: Arc::clone(counters) };
     tasks.spawn(HTTP, server.serve(listener));
-}
-
-fn serve_grpc(
-    tasks: &mut Tasks,
-    control: Control,
-    counters: Arc<Counters>,
-    (listeners, status): (Vec<Listener>, Option<Listener>),
-    stop: CancellationToken,
-) {
-    let authorizer = Authorizer::new(counters);
-    let upstream = Upstream::new(control.clone(), authorizer.clone());
-    let services = Services { upstream, v1: Some(WrapperV1::new(control, authorizer)) };
-    tasks.spawn_fallible(GRPC, grpc::serve(listeners, status, services, stop));
 }
 
 /// Waits for the end of the supervisor, or for the failure of another task.

@@ -8,7 +8,7 @@ use grit_wrapper::{
         callback::AllowedUrls,
         control::Control,
         serve::{
-            grpc::{self, Authorizer, Services, Upstream},
+            grpc::{self, Api},
             listen::{self, Listener, Rules},
         },
     },
@@ -57,8 +57,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         runner::Settings { source: Source::new(&[], |_| None), interval: runner::Settings::INTERVAL };
     let (_, health) = tokio::sync::watch::channel(Health::default());
     let control = Control::new(supervisor.clone(), health, Prober::new(settings), AllowedUrls::default());
-    let services = Services { upstream: Upstream::new(control, Authorizer::new(Arc::default())), v1: None };
-    tokio::spawn(grpc::serve(vec![unix, tcp], None, services, stop.clone()));
+    let api = Api::new(control, Arc::default());
+    tokio::spawn(grpc::serve(vec![unix, tcp], None, api, stop.clone()));
     Parts { supervisor, tcp: address, stop }
 }
 

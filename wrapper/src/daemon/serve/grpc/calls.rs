@@ -1,4 +1,4 @@
-//! The client of a call, and whether it may change anything.
+//! The calls of both services: the client of a call, and whether it may change anything.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use tonic::Status;
 use tracing::warn;
 
 use crate::daemon::{
+    control::Control,
     counters::Counters,
     serve::{limits::CallLogLimit, requester::Requester},
 };
@@ -18,16 +19,17 @@ pub(super) struct Client {
     pub(super) is_read_only: bool,
 }
 
-/// Accepts calls that change something, except those on the address for the status, which it counts.
+/// Both services of one runner. They accept calls that change something, except those on the address for the status, which are counted.
 #[derive(Clone, Debug)]
-pub struct Authorizer {
+pub struct Api {
+    pub(super) control: Control,
     counters: Arc<Counters>,
     log_limit: CallLogLimit,
 }
 
-impl Authorizer {
-    pub fn new(counters: Arc<Counters>) -> Self {
-        Self { counters, log_limit: CallLogLimit::default() }
+impl Api {
+    pub fn new(control: Control, counters: Arc<Counters>) -> Self {
+        Self { control, counters, log_limit: CallLogLimit::default() }
     }
 
     /// The message of a request that changes something, and its sender.

@@ -9,8 +9,6 @@ mod upstream;
 mod v1;
 
 pub use self::{
-    calls::Authorizer,
-    server::{ServeError, Services, serve},
-    upstream::Upstream,
-    v1::WrapperV1,
+    calls::Api,
+    server::{ServeError, serve},
 };

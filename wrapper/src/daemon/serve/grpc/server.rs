@@ -19,9 +19,8 @@ use tonic_health::{
 };
 
 use super::{
+    calls::Api,
     connection::{KEEPALIVE, incoming},
-    upstream::Upstream,
-    v1::WrapperV1,
 };
 use crate::daemon::serve::{limits::CALL_LIMIT, listen::Listener};
 
@@ -44,20 +43,12 @@ pub enum ServeError {
     Ended,
 }
 
-/// What is served on every listener.
-#[derive(Clone, Debug)]
-pub struct Services {
-    pub upstream: Upstream,
-    /// Without it, clients see the API of upstream's wrapper only.
-    pub v1: Option<WrapperV1>,
-}
-
 /// Serves the `listeners`, and `status` for reading only, until `stop` is cancelled, then waits for open calls, at most [`SHUTDOWN_LIMIT`].
 /// A connection that fails ends alone.
 pub async fn serve(
     listeners: Vec<Listener>,
     status: Option<Listener>,
-    services: Services,
+    api: Api,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let control = listeners.into_iter().map(|listener| (listener, false));
@@ -65,15 +56,13 @@ pub async fn serve(
     let connections =
         select_all(all.map(|(listener, is_read_only)| Box::pin(incoming(listener, is_read_only))));
     let (reporter, health) = health_reporter();
-    reporter.set_serving::<ProcessWrapperServer<Upstream>>().await;
-    if services.v1.is_some() {
-        reporter.set_serving::<WrapperServer<WrapperV1>>().await;
-    }
+    reporter.set_serving::<ProcessWrapperServer<Api>>().await;
+    reporter.set_serving::<WrapperServer<Api>>().await;
     let server = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .add_routes(routes(services, health))
+        .add_routes(routes(api, health))
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let drained = async {
         stop.cancelled().await;
@@ -87,13 +76,11 @@ pub async fn serve(
     if stop.is_cancelled() { Ok(()) } else { Err(ServeError::Ended) }
 }
 
-fn routes(services: Services, health: HealthServer<impl Health>) -> Routes {
+fn routes(api: Api, health: HealthServer<impl Health>) -> Routes {
     let mut routes = RoutesBuilder::default();
-    if let Some(v1) = services.v1 {
-        routes.add_service(WrapperServer::new(v1).max_decoding_message_size(MAX_REQUEST));
-    }
     routes
+        .add_service(WrapperServer::new(api.clone()).max_decoding_message_size(MAX_REQUEST))
         .add_service(health)
-        .add_service(ProcessWrapperServer::new(services.upstream).max_decoding_message_size(MAX_REQUEST));
+        .add_service(ProcessWrapperServer::new(api).max_decoding_message_size(MAX_REQUEST));
     routes.routes()
 }

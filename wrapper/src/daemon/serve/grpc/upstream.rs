@@ -10,24 +10,13 @@ use grit_proto::{
 };
 use tonic::{Request, Response, Status};
 
-use super::calls::Authorizer;
+use super::calls::Api;
 use crate::{
-    daemon::{control::Control, serve::requester::Requester, status},
+    daemon::{serve::requester::Requester, status},
     supervise::{State, StopId},
 };
 
-/// The service of one runner.
-#[derive(Clone, Debug)]
-pub struct Upstream {
-    control: Control,
-    authorizer: Authorizer,
-}
-
-impl Upstream {
-    pub fn new(control: Control, authorizer: Authorizer) -> Self {
-        Self { control, authorizer }
-    }
-
+impl Api {
     /// The status and failure reason in the terms of upstream's wrapper.
     fn current(&self) -> (i32, String) {
         let supervision = self.control.supervision();
@@ -58,7 +47,7 @@ impl Upstream {
 }
 
 #[tonic::async_trait]
-impl ProcessWrapper for Upstream {
+impl ProcessWrapper for Api {
     async fn check_status(
         &self,
         _: Request<CheckStatusRequest>,
@@ -72,7 +61,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitGracefulShutdownRequest>,
     ) -> Result<Response<InitGracefulShutdownResponse>, Status> {
-        let (request, requester) = self.authorizer.change(request)?;
+        let (request, requester) = self.change(request)?;
         // Upstream's client always sends the message. An empty URL means "no callback".
         let callback = request.shutdown_callback;
         let (status, failure_reason) = self.drain(Mode::Graceful, callback, requester).await?;
@@ -85,7 +74,7 @@ impl ProcessWrapper for Upstream {
         &self,
         request: Request<InitForcefulShutdownRequest>,
     ) -> Result<Response<InitForcefulShutdownResponse>, Status> {
-        let (InitForcefulShutdownRequest {}, requester) = self.authorizer.change(request)?;
+        let (InitForcefulShutdownRequest {}, requester) = self.change(request)?;
         let (status, failure_reason) = self.drain(Mode::Forceful, None, requester).await?;
         Ok(Response::new(InitForcefulShutdownResponse { status, failure_reason }))
     }

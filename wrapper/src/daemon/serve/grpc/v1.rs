@@ -7,24 +7,11 @@ use grit_proto::wrapper_v1::{
 };
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use super::calls::Authorizer;
-use crate::{daemon::control::Control, supervise::Answer};
-
-/// The service of one runner.
-#[derive(Clone, Debug)]
-pub struct WrapperV1 {
-    control: Control,
-    authorizer: Authorizer,
-}
-
-impl WrapperV1 {
-    pub fn new(control: Control, authorizer: Authorizer) -> Self {
-        Self { control, authorizer }
-    }
-}
+use super::calls::Api;
+use crate::supervise::Answer;
 
 #[tonic::async_trait]
-impl Wrapper for WrapperV1 {
+impl Wrapper for Api {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         Ok(Response::new(self.control.status()))
     }
@@ -48,19 +35,19 @@ impl Wrapper for WrapperV1 {
 
     /// Starts a drain, and returns when it is in progress.
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        let (request, requester) = self.authorizer.change(request)?;
+        let (request, requester) = self.change(request)?;
         Ok(Response::new(self.control.drain(request, requester).await?))
     }
 
     /// Cancels a drain before its signal was sent.
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let (request, requester) = self.authorizer.change(request)?;
+        let (request, requester) = self.change(request)?;
         self.control.cancel(&request.id, requester).await?;
         Ok(Response::new(CancelResponse { status: Some(self.control.status()) }))
     }
 
     async fn start(&self, request: Request<StartRequest>) -> Result<Response<StartResponse>, Status> {
-        let (StartRequest {}, requester) = self.authorizer.change(request)?;
+        let (StartRequest {}, requester) = self.change(request)?;
         let already = self.control.start(requester).await? == Answer::Already;
         Ok(Response::new(StartResponse { status: Some(self.control.status()), already }))
     }
