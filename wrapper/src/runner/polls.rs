@@ -1,5 +1,6 @@
 //! Whether the `[[runners]]` sections poll for jobs, from the runner's counters.
 
+mod last;
 mod shared_token;
 
 use std::{
@@ -9,7 +10,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use self::shared_token::{Counters, SharedToken};
+use self::{
+    last::Last,
+    shared_token::{Counters, SharedToken},
+};
 use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics, SectionId},
@@ -52,16 +56,6 @@ struct Seen {
     /// The number of failed health checks in a row with which the runner pauses the requests, and for how long.
     pause: (u64, Duration),
     uses_router: bool,
-}
-
-/// What the counters show of the last requests of a section. Failed requests after which the runner sends another one soon, as with status 500, show
-/// nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    Accepted,
-    Rejected,
-    /// A failed health check without a rejected request; or failed requests that may have followed the accepted ones.
-    Failed,
 }
 
 /// A section that does not poll.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Last;
+use super::last::Last;
 use crate::runner::runner_metrics::{Requests, RunnerMetrics, SectionId};
 
 /// GitLab and its proxies end a request within this time, and hold one (long polling) for less.
