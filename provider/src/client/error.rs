@@ -7,6 +7,8 @@ use grit_ssh::{
     host_text::{MAX_TEXT, shortened},
 };
 
+use crate::duration::human;
+
 /// A call that failed or was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -14,7 +16,7 @@ pub enum ClientError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The tunnel is open, but there was no response within the time limit of the call.
-    #[error("{method}: no response within {}", humantime::format_duration(*limit))]
+    #[error("{method}: no response within {}", human(*limit))]
     NoAnswer { method: &'static str, limit: Duration, route: Box<Route> },
     /// The wrapper returned a gRPC error.
     #[error("{method}: {code:?}: {message}")]

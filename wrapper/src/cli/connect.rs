@@ -2,13 +2,14 @@
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
+use grit_proto::duration::human;
 use tokio::{
     net::{TcpStream, UnixStream},
     time::timeout,
 };
 use tokio_util::either::Either;
 
-use crate::{daemon::serve::listen::Address, text::duration};
+use crate::daemon::serve::listen::Address;
 
 /// A local wrapper accepts a connection immediately.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,5 +35,5 @@ pub(super) fn into_std(stream: Stream) -> io::Result<OwnedFd> {
 }
 
 pub(super) fn timed_out(what: &str, limit: Duration) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("{what} within {}", duration::show(limit)))
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} within {}", human(limit)))
 }

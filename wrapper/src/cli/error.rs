@@ -5,10 +5,11 @@
 
 use std::{io, time::Duration};
 
+use grit_proto::duration::human;
 use thiserror::Error;
 use tonic::Status;
 
-use crate::{daemon::serve::listen::Address, text::duration};
+use crate::daemon::serve::listen::Address;
 
 #[derive(Debug, Error)]
 pub enum CommandError {
@@ -30,7 +31,7 @@ pub enum CommandError {
     NotSupported { address: Address },
     #[error("rejected by the wrapper: {}", .0.message())]
     Refused(Status),
-    #[error("timed out after {}; the runner {last}", duration::show(*.after))]
+    #[error("timed out after {}; the runner {last}", human(*.after))]
     TimedOut { after: Duration, last: String },
     #[error("the runner could not be started{}", because(.0))]
     NotStarted(String),

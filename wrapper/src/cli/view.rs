@@ -238,12 +238,12 @@ mod tests {
         reason     the runner is draining
         version    19.2.0
         jobs       12
-        oldest job 2h10m3s, stage step_script
+        oldest job 2h10m, stage step_script
         drain      graceful, id deploy-7, reason: version 2
         requested  2023-11-14T22:14:20Z by uid 1000, unix socket
         SIGQUIT    sent while no job request was open
         ");
-        assert_eq!(line(&draining()), "is draining, 12 jobs, oldest job 2h10m3s in stage step_script");
+        assert_eq!(line(&draining()), "is draining, 12 jobs, oldest job 2h10m in stage step_script");
     }
 
     #[test]

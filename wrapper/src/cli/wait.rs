@@ -7,6 +7,7 @@ use std::{
 
 use clap::ValueEnum;
 use grit_proto::{
+    duration::human,
     json::short,
     wrapper_v1::{Drain, DrainOutcome, GetStatusRequest, Status, WatchRequest},
 };
@@ -20,7 +21,6 @@ use super::{
 use crate::{
     daemon::{serve::listen::Address, status},
     runner::Level,
-    text::duration,
 };
 
 /// Update interval of the progress display on a terminal.
@@ -283,7 +283,7 @@ impl Watcher {
     /// The progress to print now. A log gets a line once in [`LINE_INTERVAL`].
     fn due_progress(&mut self) -> Option<String> {
         let now = Instant::now();
-        let waited = duration::show(Duration::from_secs((now - self.begin).as_secs()));
+        let waited = human(Duration::from_secs((now - self.begin).as_secs()));
         if self.progress == Progress::Terminal {
             return Some(format!("\r\x1b[K{}; waited {waited}", self.last));
         }

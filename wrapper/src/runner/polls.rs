@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use grit_proto::duration::human;
 use tokio::time::Instant;
 
 use self::{
@@ -18,7 +19,6 @@ use super::{
     runner_config::{RunnerConfig, Section},
     runner_metrics::{CircuitBreaker, JobRouter, Requests, RunnerMetrics, SectionId},
 };
-use crate::text::duration::show;
 
 /// If no job request of a section is accepted for this time, the section is not polling.
 const SILENCE_LIMIT: Duration = Duration::from_secs(300);
@@ -215,7 +215,7 @@ impl Seen {
         let requests = &self.requests;
         let fault = match self.last {
             Some(Last::Accepted) => {
-                let fault = |limit| format!("GitLab has accepted no job request for {}", show(limit));
+                let fault = |limit| format!("GitLab has accepted no job request for {}", human(limit));
                 return self.silent_for.map(fault);
             }
             Some(Last::Rejected) => "GitLab rejects its token",
@@ -238,7 +238,7 @@ impl Seen {
             "{fault}; {failures} job requests failed in total; after {limit} consecutive failures \
              (unhealthy_requests_limit) the runner pauses its job requests for {} (unhealthy_interval), or until \
              it reloads its configuration",
-            show(pause)
+            human(pause)
         ))
     }
 }

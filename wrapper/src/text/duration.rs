@@ -1,4 +1,4 @@
-//! Durations as texts, in flags, requests and messages.
+//! Durations in flags and requests.
 
 use std::time::Duration;
 
@@ -20,20 +20,6 @@ pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
 /// The same condition, for a duration in a request.
 pub(crate) fn limit(duration: Duration) -> Result<Duration, &'static str> {
     if duration.is_zero() { Err("0 would abort the jobs immediately") } else { Ok(duration) }
-}
-
-/// Formats a duration: `4h`, `1m30s`, `100ms`.
-pub(crate) fn show(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let parts = [
-        (seconds / 3600, "h"),
-        (seconds / 60 % 60, "m"),
-        (seconds % 60, "s"),
-        (duration.subsec_millis().into(), "ms"),
-    ];
-    let text: String =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -72,21 +58,6 @@ mod tests {
             "infs",
         ] {
             assert!(parse(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn displayed_duration_can_be_parsed() {
-        for (millis, text) in [
-            (0, "0s"),
-            (100, "100ms"),
-            (14_400_000, "4h"),
-            (90_000, "1m30s"),
-            (3_661_001, "1h1m1s1ms"),
-            (90_061_000, "25h1m1s"),
-        ] {
-            assert_eq!(show(Duration::from_millis(millis)), text);
-            assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
     }
 }

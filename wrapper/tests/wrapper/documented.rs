@@ -112,7 +112,7 @@ async fn documented_commands_work() {
             "pid ",
             "version    19.2.0",
             "jobs       2",
-            "oldest job 2h10m3s, stage step_script",
+            "oldest job 2h10m, stage step_script",
         ],
     );
     let json = programs(&wrapper, status);
@@ -126,7 +126,7 @@ async fn documented_commands_work() {
         columns,
         [
             ["JOB", "STATE", "STAGE", "EXECUTOR STAGE", "AGE"],
-            ["17", "running", "step_script", "docker_run", "2h10m3s"],
+            ["17", "running", "step_script", "docker_run", "2h10m"],
             ["18", "running", "prepare_script", "docker_run", "4s"],
         ]
     );
@@ -260,10 +260,10 @@ async fn wait_shows_progress_in_one_terminal_line() {
     let mut wrapper = busy(&runner, "60000").await;
     people(&wrapper, "grit-wrapper drain --id deploy-7");
     let mut terminal = Terminal::new(&wrapper, "grit-wrapper wait");
-    terminal.shows("\r\u{1b}[Kis draining, 2 jobs, oldest job 2h10m3s in stage step_script").await;
+    terminal.shows("\r\u{1b}[Kis draining, 2 jobs, oldest job 2h10m in stage step_script").await;
     let (_, last) = JOBS.split_once('\n').unwrap();
     runner.says("/debug/jobs/list", 200, last);
-    terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m3s in stage step_script; waited ").await;
+    terminal.shows("\r\u{1b}[Kis draining, 1 job, oldest job 2h10m in stage step_script; waited ").await;
 
     // The wrapper is killed during the wait, and the wait continues.
     wrapper.signal(rustix::process::Signal::KILL);

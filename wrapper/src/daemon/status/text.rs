@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use grit_proto::json::{short, whole_seconds};
-use grit_proto::wrapper_v1::{Drain, Health, State as PublicState, Status};
+use grit_proto::{
+    duration::human,
+    json::{short, whole_seconds},
+    wrapper_v1::{Drain, Health, State as PublicState, Status},
+};
 
 use crate::{
     supervise::{State, Supervision},
-    text::{duration, visible::visible_line},
+    text::visible::visible_line,
 };
 
 const MAX_REASONS: usize = 20;
@@ -40,7 +43,7 @@ pub(crate) fn line(status: &Status) -> String {
 
 /// The age of a job, in whole seconds.
 pub(crate) fn age_text(age: Option<prost_types::Duration>) -> String {
-    duration::show(Duration::from_secs(whole_seconds(age)))
+    human(Duration::from_secs(whole_seconds(age)))
 }
 
 /// The failure of the runner, with the last error of its log. Empty without a failure.
