@@ -23,7 +23,7 @@ impl RetryArgs {
     /// The policy. Precedence: this object, `outer` (of the provider block), default.
     pub(crate) fn resolve(this: Option<&Self>, outer: Option<&Self>, default_attempts: Option<u32>) -> Retry {
         let attempts = [this, outer].into_iter().flatten().find_map(|layer| whole(&layer.attempts));
-        Retry::new(attempts.or(default_attempts))
+        Retry { attempts: attempts.or(default_attempts) }
     }
 }
 

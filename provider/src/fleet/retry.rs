@@ -4,25 +4,18 @@ use std::time::Duration;
 
 use crate::random::random;
 
-/// The number of attempts, and the delays between them.
+/// The delay after the first failed attempt. It doubles after each further one, up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The number of attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
     /// Consecutive failed attempts before the operation fails; `None`: until its deadline.
     pub attempts: Option<u32>,
-    /// The delay after the first failed attempt. It doubles after each further one, up to `max_delay`.
-    pub min_delay: Duration,
-    pub max_delay: Duration,
 }
 
 impl Retry {
-    pub(crate) fn new(attempts: Option<u32>) -> Self {
-        Self { attempts, min_delay: Duration::from_millis(500), max_delay: Duration::from_secs(10) }
-    }
-
-    pub(super) fn backoff(&self) -> Backoff {
-        Backoff::new(self.min_delay, self.max_delay)
-    }
-
     pub(super) fn exhausted(&self, failures: u32) -> bool {
         self.attempts.is_some_and(|attempts| failures >= attempts)
     }
@@ -33,24 +26,24 @@ impl Retry {
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     next: Duration,
-    first: Duration,
-    limit: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { next: FIRST }
+    }
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, limit: Duration) -> Self {
-        Self { next: first, first, limit: limit.max(first) }
-    }
-
     pub(super) fn delay(&mut self) -> Duration {
         let delay = self.next;
-        self.next = (self.next * 2).min(self.limit);
+        self.next = (self.next * 2).min(LONGEST);
         delay.mul_f64(1.0 - 0.25 * random_fraction())
     }
 
     /// Called after a success.
     pub(super) fn reset(&mut self) {
-        self.next = self.first;
+        self.next = FIRST;
     }
 }
 
@@ -66,8 +59,8 @@ mod tests {
 
     #[test]
     fn backoff_doubles_to_limit_and_resets() {
-        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(2));
-        for ceiling in [500, 1000, 2000, 2000] {
+        let mut backoff = Backoff::default();
+        for ceiling in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
             let delay = backoff.delay().as_millis();
             assert!((ceiling * 3 / 4..=ceiling).contains(&delay), "{delay} ms, expected about {ceiling}");
         }

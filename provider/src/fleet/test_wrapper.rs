@@ -172,7 +172,6 @@ impl<F: Fn(ScriptInput) -> Result<S, ScriptedFault> + Sync, S: Into<Snapshot>> W
     }
 }
 
-/// A retry policy with a delay of one second.
 pub(super) fn retry(attempts: Option<u32>) -> Retry {
-    Retry { attempts, min_delay: Duration::from_secs(1), max_delay: Duration::from_secs(10) }
+    Retry { attempts }
 }

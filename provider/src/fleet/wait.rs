@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     failure::{Failure, Reason, Requested},
-    retry::Retry,
+    retry::{Backoff, Retry},
 };
 use crate::client::{ClientError, Snapshot, Wrapper};
 
@@ -150,7 +150,7 @@ pub(super) async fn run<O: Operation>(
     retry: &Retry,
     stop: &CancellationToken,
 ) -> Outcome<O> {
-    let mut backoff = retry.backoff();
+    let mut backoff = Backoff::default();
     let mut next_progress = Instant::now() + PROGRESS_INTERVAL;
     loop {
         let step = tokio::select! {

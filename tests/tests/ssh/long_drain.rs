@@ -87,10 +87,6 @@ fn policy() -> DrainPolicy {
         on_unreachable: OnUnreachable::Fail,
         on_lost_jobs: OnLostJobs::Warn,
         request: DrainRequest { id: "three-days".to_owned(), ..DrainRequest::default() },
-        retry: Retry {
-            attempts: None,
-            min_delay: Duration::from_millis(100),
-            max_delay: Duration::from_secs(1),
-        },
+        retry: Retry { attempts: None },
     }
 }

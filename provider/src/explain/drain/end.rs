@@ -53,7 +53,7 @@ mod tests {
             on_unreachable: OnUnreachable::Fail,
             on_lost_jobs: OnLostJobs::Warn,
             request: DrainRequest::default(),
-            retry: Retry { attempts: None, min_delay: Duration::ZERO, max_delay: Duration::ZERO },
+            retry: Retry { attempts: None },
         };
         let titles = |subject| -> Vec<_> {
             let found = warnings("m1", &ended, &policy, subject);
