@@ -46,16 +46,6 @@ pub(crate) enum CommandError {
     Failed { command: String, status: String, stderr: String },
     #[error("`{0}` printed more than 64 MiB")]
     TooLarge(String),
-    /// The first line beside the JSON, which contains no output value; empty if it printed nothing.
-    #[error("`{command}` printed not only JSON")]
-    OtherText { command: String, place: Place, text: String },
-}
-
-/// Where the output has text that is not JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    Before,
-    After,
 }
 
 impl Directory {
@@ -79,12 +69,7 @@ impl Directory {
                     return Err(CommandError::NotStarted { program: program.clone(), problem });
                 }
             };
-            let command = format!("{program} output");
-            let output = wait(child, command.clone(), end).await?;
-            return match other_text(&output) {
-                Some((place, text)) => Err(CommandError::OtherText { command, place, text }),
-                None => Ok(output),
-            };
+            return wait(child, format!("{program} output"), end).await;
         }
         Err(CommandError::NotFound(programs))
     }
@@ -110,25 +95,6 @@ impl Directory {
         command.envs([("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")]);
         command
     }
-}
-
-/// The first line before the JSON (`[command]/usr/bin/terraform output -json`) or after it, or of an empty output.
-fn other_text(output: &[u8]) -> Option<(Place, String)> {
-    const MAX: usize = 200;
-    let first_line = |text: &[u8]| {
-        let text = text.trim_ascii_start();
-        let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len()).min(MAX);
-        String::from_utf8_lossy(text.get(..end).unwrap_or_default()).trim_end().to_owned()
-    };
-    let json = output.iter().position(|byte| *byte == b'{').unwrap_or(output.len());
-    let (before, rest) = output.split_at(json);
-    if rest.is_empty() || !before.trim_ascii().is_empty() {
-        return Some((Place::Before, first_line(before)));
-    }
-    let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<serde::de::IgnoredAny>();
-    let is_whole = values.next().is_some_and(|value| value.is_ok());
-    let after = rest.get(values.byte_offset()..).unwrap_or_default().trim_ascii();
-    (is_whole && !after.is_empty()).then(|| (Place::After, first_line(after)))
 }
 
 /// Variables that the command must not inherit: of the plugin protocol, settings that belong to the directory of the current run or would change the

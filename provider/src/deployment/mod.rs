@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use command::{CommandError, Directory, Place};
+pub(crate) use command::{CommandError, Directory};
 pub(crate) use format::{FormatError, OUTPUT};
 
 /// How long the end of a command may take after the timeout or the stop.

@@ -7,7 +7,7 @@ use grit_ssh::user_files::shown;
 
 use super::code::Code;
 use crate::{
-    deployment::{CommandError, Directory, FormatError, OUTPUT, Place, ReadError, Source},
+    deployment::{CommandError, Directory, FormatError, OUTPUT, ReadError, Source},
     duration::human,
 };
 
@@ -59,6 +59,11 @@ fn name(source: &Source) -> String {
 fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
     let happened = format!("{name}: {error}.");
     match error {
+        FormatError::NotJson { line, column } if matches!(source, Source::Directory(_)) => invalid(
+            format!("{name}: the output of the program is not only JSON (line {line}, column {column})."),
+            "Run `terraform output -json` in that directory to see it. If `terraform` is a script that prints other text, set \
+             `terraform_path` to the Terraform binary.",
+        ),
         FormatError::NotJson { .. } | FormatError::Unrecognized => invalid(
             happened,
             "Use a state file, or the output of `terraform show -json` or `terraform output -json`.",
@@ -130,23 +135,6 @@ fn command(name: &str, error: &CommandError) -> Problem {
                 "Run the command in that directory to see the cause. If the directory is not initialized, run `terraform init` there.",
             )
         }
-        CommandError::OtherText { command, place, text } => invalid(
-            match (place, text.as_str()) {
-                (_, "") => format!("{name}: `{command}` printed nothing."),
-                (Place::Before, text) => {
-                    format!(
-                        "{name}: `{command}` printed other text before the JSON. Its output begins with {text:?}."
-                    )
-                }
-                (Place::After, text) => {
-                    format!(
-                        "{name}: `{command}` printed other text after the JSON. This text begins with {text:?}."
-                    )
-                }
-            },
-            "Set `terraform_path` to the Terraform binary. If `terraform` is the wrapper script of the GitHub action \
-             `hashicorp/setup-terraform`, you can set `terraform_wrapper: false` in this action instead.",
-        ),
         CommandError::TooLarge(_) => {
             invalid(format!("{name}: {error}."), "Read the output with `terraform_remote_state`.")
         }
@@ -207,15 +195,7 @@ mod tests {
                 .into(),
             ),
             (directory(), CommandError::TooLarge("terraform output".into()).into()),
-            (
-                directory(),
-                CommandError::OtherText {
-                    command: "terraform output".into(),
-                    place: Place::Before,
-                    text: "[command]/usr/bin/terraform-bin output -json".into(),
-                }
-                .into(),
-            ),
+            (directory(), FormatError::NotJson { line: 1, column: 2 }.into()),
             (directory(), ReadError::TimedOut(std::time::Duration::from_secs(60))),
             (directory(), ReadError::Interrupted),
         ];
