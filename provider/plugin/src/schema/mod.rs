@@ -15,8 +15,7 @@ pub use number::Number;
 pub use tf_provider::{
     AttributePath, AttributePathStep,
     schema::{
-        Attribute, AttributeConstraint, AttributeType, Block as BlockSchema, Description, NestedBlock,
-        Schema, StringKind,
+        Attribute, AttributeConstraint, AttributeType, Block as BlockSchema, Description, NestedBlock, Schema,
     },
     value::{Value, ValueNumber},
 };

@@ -3,7 +3,7 @@
 use grit_proto::tfplugin6 as pb;
 
 use super::Service;
-use crate::{problem::Problems, wire};
+use crate::wire;
 
 impl Service {
     pub(super) fn provider_schema(&self) -> pb::get_provider_schema::Response {
@@ -16,7 +16,6 @@ impl Service {
                 (name, pb::ActionSchema { schema: Some(wire::schema(&action.schema())) })
             }),
             server_capabilities: Some(capabilities()),
-            diagnostics: wire::diagnostics(registry.bugs(), Problems::default()),
             ..Default::default()
         }
     }
@@ -29,7 +28,6 @@ impl Service {
             data_sources: registry.data_sources.map(|type_name, _| DataSourceMetadata { type_name }),
             actions: registry.actions.map(|type_name, _| ActionMetadata { type_name }),
             server_capabilities: Some(capabilities()),
-            diagnostics: wire::diagnostics(registry.bugs(), Problems::default()),
             ..Default::default()
         }
     }

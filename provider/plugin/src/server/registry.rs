@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::erased::{ErasedBlock, ErasedResource};
 use crate::{
     contract::{Block, Resource},
-    problem::{Problem, Problems, texts},
+    problem::{Problem, texts},
     schema::Schema,
 };
 
@@ -22,8 +22,6 @@ pub struct Registry {
     pub(super) resources: Types<ResourceEntry>,
     pub(super) data_sources: Types<dyn ErasedBlock>,
     pub(super) actions: Types<dyn ErasedBlock>,
-    /// Types that are registered twice.
-    twice: Problems,
     pub(crate) process: Process,
 }
 
@@ -62,10 +60,9 @@ impl<E: ?Sized> Types<E> {
         self.entries.iter().map(|(name, entry)| make((*name).to_owned(), entry)).collect()
     }
 
-    fn add(&mut self, name: &'static str, entry: Arc<E>, twice: &mut Problems) {
-        if self.entries.insert(name, entry).is_some() {
-            twice.add(Problem::bug(format!("The type `{name}` is registered twice")));
-        }
+    fn add(&mut self, name: &'static str, entry: Arc<E>) {
+        let other = self.entries.insert(name, entry);
+        debug_assert!(other.is_none(), "the type `{name}` is registered twice");
     }
 }
 
@@ -85,7 +82,6 @@ impl Registry {
             resources: Types::new("resource"),
             data_sources: Types::new("data source"),
             actions: Types::new("action"),
-            twice: Problems::default(),
             process: Process::default(),
         }
     }
@@ -126,27 +122,22 @@ impl Registry {
     pub fn resource(mut self, type_name: &'static str, resource: impl Resource) -> Self {
         let item: Box<dyn ErasedResource> = Box::new(resource);
         let entry = ResourceEntry { item, schema: OnceLock::new() };
-        self.resources.add(type_name, Arc::new(entry), &mut self.twice);
+        self.resources.add(type_name, Arc::new(entry));
         self
     }
 
     /// Adds a data source under its full type name.
     #[must_use]
     pub fn data_source(mut self, type_name: &'static str, data_source: impl Block) -> Self {
-        self.data_sources.add(type_name, Arc::new(data_source), &mut self.twice);
+        self.data_sources.add(type_name, Arc::new(data_source));
         self
     }
 
     /// Adds an action under its full type name.
     #[must_use]
     pub fn action(mut self, type_name: &'static str, action: impl Block) -> Self {
-        self.actions.add(type_name, Arc::new(action), &mut self.twice);
+        self.actions.add(type_name, Arc::new(action));
         self
-    }
-
-    /// Mistakes in the types, returned with their schemas.
-    pub(super) fn bugs(&self) -> Problems {
-        self.twice.clone()
     }
 
     /// The full address: host, namespace and name.
@@ -157,20 +148,5 @@ impl Registry {
     /// The provider's own name, the last part of its address: `grit`.
     pub fn name(&self) -> &'static str {
         self.address.rsplit('/').next().unwrap_or(self.address)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::server::{
-        Service,
-        tests::{Thing, registry},
-    };
-
-    #[test]
-    fn type_that_is_registered_twice_is_returned_with_the_schemas() {
-        let response = Service::new(registry().resource("sample_thing", Thing)).provider_schema();
-        let [twice] = &response.diagnostics[..] else { panic!("one error") };
-        assert!(twice.detail.contains("registered twice"), "{twice:?}");
     }
 }

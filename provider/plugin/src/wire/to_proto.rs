@@ -9,7 +9,7 @@ use crate::{
     problem::{Problem, Problems},
     schema::{
         Attribute, AttributeConstraint, AttributePath, AttributePathStep, AttributeType, BlockSchema,
-        NestedBlock, Schema, StringKind,
+        NestedBlock, Schema,
     },
 };
 
@@ -70,7 +70,7 @@ fn block(block: &BlockSchema) -> pb::schema::Block {
         attributes: attributes(&block.attributes),
         block_types: sorted(&block.blocks).map(|(name, nested)| nested_block(name, nested)).collect(),
         description: block.description.content.clone(),
-        description_kind: kind(&block.description.kind).into(),
+        description_kind: pb::StringKind::Markdown.into(),
         deprecated: block.deprecated,
         ..Default::default()
     }
@@ -116,7 +116,7 @@ fn attribute(name: &str, attribute: &Attribute) -> pb::schema::Attribute {
         r#type: if nested_type.is_some() { Vec::new() } else { attribute.attr_type.to_string().into_bytes() },
         nested_type,
         description: attribute.description.content.clone(),
-        description_kind: kind(&attribute.description.kind).into(),
+        description_kind: pb::StringKind::Markdown.into(),
         required: matches!(constraint, AttributeConstraint::Required),
         optional: matches!(constraint, AttributeConstraint::Optional | AttributeConstraint::OptionalComputed),
         computed: matches!(constraint, AttributeConstraint::Computed | AttributeConstraint::OptionalComputed),
@@ -136,13 +136,6 @@ fn nested_type(of: &AttributeType) -> Option<pb::schema::Object> {
         _ => return None,
     };
     Some(pb::schema::Object { attributes: attributes(inner), nesting: nesting.into(), ..Default::default() })
-}
-
-fn kind(kind: &StringKind) -> pb::StringKind {
-    match kind {
-        StringKind::Plain => pb::StringKind::Plain,
-        StringKind::Markdown => pb::StringKind::Markdown,
-    }
 }
 
 #[cfg(test)]
