@@ -87,8 +87,7 @@ impl Inner {
                     self.violation(&owner.host, format!("job {id} was lost at the start of a drain"));
                 }
                 let is_measured = matches!(self.gitlab.settings.runner, Kind::Current | Kind::Routed);
-                let waited = !WITHOUT_WAIT.contains(&cause);
-                if is_measured && waited {
+                if is_measured && cause != DISTURBED {
                     if self.gitlab.losers.insert(owner.pid, cause).is_none() {
                         self.trace.count(LOSSES);
                     }
@@ -153,4 +152,3 @@ pub(in crate::simulation) const AFTER_READ: &str = "its request began after the 
 pub(in crate::simulation) const LATE: &str = "GitLab assigned it late";
 /// The operator has set it.
 pub(in crate::simulation) const SHORT_LIMIT: &str = "requests were open until a short limit";
-const WITHOUT_WAIT: [&str; 3] = [NO_GAP, DISTURBED, SHORT_LIMIT];
