@@ -15,16 +15,12 @@ pub(super) const LARGEST: u64 = 64 << 20;
 pub(crate) enum FormatError {
     #[error("it is not valid JSON (line {line}, column {column})")]
     NotJson { line: usize, column: usize },
-    #[error("it is a plan")]
-    Plan,
     #[error("it is encrypted by OpenTofu")]
     Encrypted,
     /// The file `.terraform/terraform.tfstate`.
     #[error("it contains backend settings, but no state")]
     BackendSettings,
-    #[error("its state has the format version {0}")]
-    Version(String),
-    #[error("it is not a state, and not the output of `terraform show -json` or `terraform output -json`")]
+    #[error("it is not a state of format version 4, and not the output of `terraform output -json`")]
     Unrecognized,
     /// The output is missing; the names of those that there are.
     #[error("it has no output `{OUTPUT}`")]
@@ -33,36 +29,26 @@ pub(crate) enum FormatError {
 
 type Object = serde_json::Map<String, Json>;
 
-/// The value of the output in a state file, in the output of `terraform show -json`, or in that of `terraform output -json`.
+/// The value of the output in a state file, or in the output of `terraform output -json`.
 pub(super) fn read(text: &[u8]) -> Result<Json, FormatError> {
     let document: Json = serde_json::from_slice(text)
         .map_err(|error| FormatError::NotJson { line: error.line(), column: error.column() })?;
     let Json::Object(mut document) = document else { return Err(FormatError::Unrecognized) };
-    // First, because outputs can have the names of members of the other formats. Each of those has a member that is not an object with `value`.
+    // First, because outputs can have the names of members of a state, which has members that are not an object with `value`.
     let are_outputs =
         document.values().all(|member| matches!(member, Json::Object(it) if it.contains_key("value")));
     let has = |name: &str| document.contains_key(name);
-    let described = if are_outputs {
-        Some(document)
+    let mut described = if are_outputs {
+        document
     } else if has("encrypted_data") {
         return Err(FormatError::Encrypted);
-    } else if has("planned_values") || has("resource_changes") {
-        return Err(FormatError::Plan);
-    } else if has("format_version") {
-        // A state without objects and outputs has no values.
-        take(&mut document, "values").map(|mut values| take(&mut values, "outputs").unwrap_or_default())
-    } else if let Some(version) = document.get("version") {
-        match version {
-            Json::Number(version) if version.as_i64() == Some(4) => {}
-            _ if has("backend") => return Err(FormatError::BackendSettings),
-            Json::Number(version) => return Err(FormatError::Version(version.to_string())),
-            _ => return Err(FormatError::Unrecognized),
-        }
-        take(&mut document, "outputs")
+    } else if document.get("version") == Some(&Json::from(4)) {
+        take(&mut document, "outputs").unwrap_or_default()
+    } else if has("backend") {
+        return Err(FormatError::BackendSettings);
     } else {
         return Err(FormatError::Unrecognized);
     };
-    let mut described = described.unwrap_or_default();
     match take(&mut described, OUTPUT).and_then(|mut output| output.remove("value")) {
         Some(value) => Ok(value),
         None => Err(FormatError::NoOutput(described.into_iter().map(|(name, _)| name).collect())),
@@ -88,7 +74,6 @@ mod tests {
     fn output_is_found_in_each_format() {
         for text in [
             r#"{"version": 4, "serial": 7, "outputs": {"grit_runner_managers": {"value": {"a": {"address": "h"}}, "type": ["map", "string"], "sensitive": true}}, "resources": []}"#,
-            r#"{"format_version": "1.0", "terraform_version": "1.11.4", "values": {"outputs": {"grit_runner_managers": {"sensitive": false, "value": {"a": {"address": "h"}}}}, "root_module": {}}}"#,
             r#"{"other": {"value": 1}, "grit_runner_managers": {"sensitive": false, "type": ["map", "string"], "value": {"a": {"address": "h"}}}}"#,
         ] {
             assert_eq!(read_text(text), Ok(serde_json::json!({"a": {"address": "h"}})), "{text}");
@@ -97,15 +82,7 @@ mod tests {
 
     #[test]
     fn outputs_can_have_names_of_other_formats() {
-        for name in [
-            "version",
-            "format_version",
-            "values",
-            "outputs",
-            "planned_values",
-            "resource_changes",
-            "encrypted_data",
-        ] {
+        for name in ["version", "outputs", "encrypted_data", "backend"] {
             let text = format!(r#"{{"{name}": {{"value": 1}}, "grit_runner_managers": {{"value": {{}}}}}}"#);
             assert_eq!(read_text(&text), Ok(serde_json::json!({})), "{name}");
         }
@@ -115,17 +92,11 @@ mod tests {
     fn missing_output_error_lists_other_outputs() {
         for text in [
             r#"{"version": 4, "outputs": {"b": {"value": 1}, "a": {"value": 2}}}"#,
-            r#"{"format_version": "1.0", "values": {"outputs": {"b": {"value": 1}, "a": {"value": 2}}}}"#,
             r#"{"a": {"value": 2}, "b": {"value": 1}}"#,
         ] {
             assert_eq!(read_text(text), Err(FormatError::NoOutput(vec!["a".into(), "b".into()])), "{text}");
         }
-        for text in [
-            r#"{"version": 4, "outputs": {}}"#,
-            r#"{"format_version": "1.0"}"#,
-            r#"{"format_version": "1.0", "values": {"root_module": {}}}"#,
-            "{}",
-        ] {
+        for text in [r#"{"version": 4, "outputs": {}}"#, r#"{"version": 4}"#, "{}"] {
             assert_eq!(read_text(text), Err(FormatError::NoOutput(vec![])), "{text}");
         }
     }
@@ -135,14 +106,14 @@ mod tests {
         for (text, wanted) in [
             ("", FormatError::NotJson { line: 1, column: 0 }),
             ("resource \"x\" {", FormatError::NotJson { line: 1, column: 1 }),
-            (r#"{"format_version": "1.2", "planned_values": {}}"#, FormatError::Plan),
+            (r#"{"format_version": "1.2", "planned_values": {}}"#, FormatError::Unrecognized),
             (
                 r#"{"serial": 1, "lineage": "l", "meta": {}, "encrypted_data": "eA=="}"#,
                 FormatError::Encrypted,
             ),
             (r#"{"version": 3, "backend": {"type": "s3"}}"#, FormatError::BackendSettings),
-            (r#"{"version": 3, "modules": []}"#, FormatError::Version("3".into())),
-            (r#"{"version": 5}"#, FormatError::Version("5".into())),
+            (r#"{"version": 3, "modules": []}"#, FormatError::Unrecognized),
+            (r#"{"version": 5}"#, FormatError::Unrecognized),
             (r#"{"version": "4"}"#, FormatError::Unrecognized),
             (r#"{"a": {"address": "h"}}"#, FormatError::Unrecognized),
             ("[]", FormatError::Unrecognized),

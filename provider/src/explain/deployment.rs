@@ -64,12 +64,8 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
             "Run `terraform output -json` in that directory to see it. If `terraform` is a script that prints other text, set \
              `terraform_path` to the Terraform binary.",
         ),
-        FormatError::NotJson { .. } | FormatError::Unrecognized => invalid(
-            happened,
-            "Use a state file, or the output of `terraform show -json` or `terraform output -json`.",
-        ),
-        FormatError::Plan => {
-            invalid(happened, "Use `terraform show -json` without a plan file: it prints the state.")
+        FormatError::NotJson { .. } | FormatError::Unrecognized => {
+            invalid(happened, "Use a state file, or the output of `terraform output -json`.")
         }
         FormatError::Encrypted => invalid(
             happened,
@@ -78,11 +74,6 @@ fn format(name: &str, source: &Source, error: &FormatError) -> Problem {
         FormatError::BackendSettings => invalid(
             happened,
             "The state is in the backend: set `directory`, or read the output with `terraform_remote_state`.",
-        ),
-        FormatError::Version(_) => invalid(
-            happened,
-            "Only format version 4 is supported. If the state is older, apply that configuration with OpenTofu, or with Terraform 0.12 \
-             or newer.",
         ),
         FormatError::NoOutput(others) => invalid(
             format!("{name}: {}", no_output(others)),
@@ -171,10 +162,8 @@ mod tests {
         let cases = [
             (file(), ReadError::File("No such file or directory".into())),
             (file(), FormatError::NotJson { line: 1, column: 0 }.into()),
-            (file(), FormatError::Plan.into()),
             (file(), FormatError::Encrypted.into()),
             (file(), FormatError::BackendSettings.into()),
-            (file(), FormatError::Version("3".into()).into()),
             (file(), FormatError::Unrecognized.into()),
             (file(), FormatError::NoOutput(vec!["a".into(), "b".into()]).into()),
             (directory(), FormatError::NoOutput(vec![]).into()),

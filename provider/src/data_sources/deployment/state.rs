@@ -22,8 +22,7 @@ object! {
     /// Configuration and result. It has no `Debug`: it may contain secrets.
     pub struct DeploymentState {
         pub(super) state_path: Value<String> = text =>
-            "Path of a state file, or of a file with the output of `terraform show -json` or `terraform output -json`. \
-             At most 64 MiB.", check_not_blank;
+            "Path of a state file, or of a file with the output of `terraform output -json`. At most 64 MiB.", check_not_blank;
         pub(super) directory: Value<String> = text =>
             "Directory of the other configuration. The provider runs `terraform output -json` in this directory. This command does not \
              lock the state and starts no provider.", check_not_blank;
