@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use grit_wrapper::supervise::{
-    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, StopOutcome, Supervision,
+    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, Stop, StopOutcome, Supervision,
 };
 use tokio::time::{Duration, Instant};
 
@@ -263,9 +263,11 @@ impl Inner {
 
     fn note_outcome(&mut self, instance: &str, earlier: &State) {
         let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
-        let outcome = wrapper.supervision.state.stop().and_then(|stop| stop.outcome);
+        // Otherwise it is `clean; open requests unknown`: `docs/wrapper/draining.md`, "Outcome of a drain".
+        let is_known =
+            |stop: &&Stop| stop.outcome == Some(StopOutcome::Clean) && stop.open_requests.is_some();
         if let State::Stopping { child, .. } = earlier
-            && outcome == Some(StopOutcome::Clean)
+            && wrapper.supervision.state.stop().filter(is_known).is_some()
         {
             self.gitlab.clean.insert(child.pid());
             self.check_clean(instance, child.pid());
