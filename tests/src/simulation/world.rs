@@ -52,10 +52,6 @@ pub(super) enum Happening {
         wrapper: u32,
         probe: u64,
     },
-    /// The wrapper looks whether the runner handles SIGQUIT.
-    LookForHandler {
-        wrapper: u32,
-    },
     WrapperStarts,
     HandlersInstalled {
         pid: u32,
@@ -322,7 +318,6 @@ impl Inner {
                 self.wrapper_has_read_requests(host, wrapper, wait, began, page.as_deref());
             }
             Happening::Probe { wrapper, probe } => self.wrapper_probes(host, wrapper, probe),
-            Happening::LookForHandler { wrapper } => self.wrapper_looks_for_handler(host, wrapper),
             Happening::WrapperStarts => self.wrapper_starts(host),
             Happening::HandlersInstalled { pid } => self.runner_loaded(host, pid),
             Happening::Turn { pid, section } => self.turn(host, pid, section),

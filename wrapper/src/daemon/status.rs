@@ -29,17 +29,14 @@ use crate::supervise::{
 /// The current status.
 pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Status {
     let state = &supervision.state;
-    let known = health.evidence_in(state);
     let child = state.child();
     let child = child.as_ref();
     let waits_for = match state {
-        State::Stopping { phase, .. } => waits_for(phase, known.quit_problem),
+        State::Stopping { phase, .. } => waits_for(phase),
         _ => None,
     };
-    let drain = state.stop().map(|stop| Drain {
-        waits_for: waits_for.unwrap_or_default(),
-        ..drain(state, stop, known.is_quit_undelivered(supervision))
-    });
+    let drain =
+        state.stop().map(|stop| Drain { waits_for: waits_for.unwrap_or_default(), ..drain(state, stop) });
     Status {
         state: enums::state(state.public()).into(),
         pid: child.map(ChildInfo::pid),
@@ -112,15 +109,13 @@ fn exit(end: &End) -> Exit {
     Exit { how: Some(how), killed }
 }
 
-fn drain(state: &State, stop: &Stop, is_quit_undelivered: bool) -> Drain {
+fn drain(state: &State, stop: &Stop) -> Drain {
     let (deadline, signalled) = match state {
         State::Stopping { phase, .. } => match *phase {
-            Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => {
-                (stop.deadline, quit_sent_at.is_some())
-            }
-            Phase::Draining { .. } => (stop.deadline, !is_quit_undelivered),
-            Phase::Terminating { until, .. } => (Some(until), true),
-            Phase::Spacing { .. } | Phase::Killed { .. } => (None, true),
+            Phase::AwaitingGap { quit_sent_at, .. } => (stop.deadline, quit_sent_at.is_some()),
+            Phase::Draining { .. } => (stop.deadline, true),
+            Phase::Terminating { until } => (Some(until), true),
+            Phase::Spacing { .. } | Phase::Killed => (None, true),
         },
         State::Exited { .. } => (None, true),
         State::Idle | State::Starting { .. } | State::Running { .. } | State::Backoff { .. } => {
@@ -152,7 +147,7 @@ fn drain(state: &State, stop: &Stop, is_quit_undelivered: bool) -> Drain {
 
 fn past_drain(past: &PastStop) -> Drain {
     let state = State::Exited { end: past.end.clone(), stop: None };
-    Drain { exit: Some(exit(&past.end)), ..drain(&state, &past.stop, false) }
+    Drain { exit: Some(exit(&past.end)), ..drain(&state, &past.stop) }
 }
 
 fn cancelled_drain(Cancelled { id, by, at }: &Cancelled) -> CancelledDrain {

@@ -7,15 +7,17 @@ use tokio::time::Instant;
 use super::{
     job_list::Job,
     polls::Polls,
-    quit_problem::QuitProblem,
     runner_config::{ConfigError, RunnerConfig},
     runner_metrics::RunnerMetrics,
     unreported::Unreported,
 };
-use crate::supervise::{ChildInfo, Moment, Observation, Phase, State, Supervision};
+use crate::supervise::{ChildInfo, Moment, Observation, Phase, State};
 
 /// The runner's process state after SIGTERM or SIGINT.
 const FORCEFUL_SHUTDOWN: &str = "forceful-shutdown";
+
+/// After SIGQUIT, the runner reports another process state at once. Later than this, it has not received the signal.
+const QUIT_PERIOD: Duration = Duration::from_secs(5);
 
 /// The level and the status follow from it. Its default is that nothing is known.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +34,8 @@ pub(crate) struct Evidence {
     pub(crate) suspended: bool,
     /// Why the child is not the runner.
     pub(crate) launcher: Option<String>,
-    /// Why SIGQUIT does not make the child drain.
-    pub(crate) quit_problem: Option<QuitProblem>,
+    /// SIGQUIT was sent some seconds ago, and the runner still reports the process state `running`.
+    pub(crate) quit_has_no_effect: bool,
     /// The runner has an HTTP server.
     pub(crate) has_server: bool,
     /// Why the server did not respond.
@@ -96,11 +98,6 @@ impl Evidence {
         let sections = &self.first_config.as_ref()?.sections;
         let is_enabled = !sections.is_empty() && sections.iter().all(|section| section.boot_verify);
         self.ready.as_ref().filter(|_| is_enabled).map(|(ready, _)| *ready)
-    }
-
-    /// Whether SIGQUIT has not reached the child, although the drain in progress has sent it.
-    pub(crate) fn is_quit_undelivered(&self, supervision: &Supervision) -> bool {
-        supervision.is_quit_refused() || self.quit_problem == Some(QuitProblem::Pending)
     }
 
     /// What the supervisor needs of it.
@@ -176,6 +173,12 @@ impl Evidence {
         self.succeeded = self.succeeded.max(self.metrics.jobs_succeeded());
     }
 
+    /// Compares the state of the runner with the signal. `asked`: when the request for the metrics began.
+    pub(super) fn note_quit(&mut self, state: &State, asked: Instant) {
+        let is_late = matches!(state, State::Stopping { phase: Phase::Draining { since, .. }, .. } if asked >= since.at + QUIT_PERIOD);
+        self.quit_has_no_effect = is_late && self.metrics.process_state.as_deref() == Some("running");
+    }
+
     /// Notes that the runner aborts its jobs, although this wrapper has not sent SIGTERM: another process has sent SIGTERM or SIGINT, or an earlier
     /// wrapper that could not write the state file.
     fn note_abort(&mut self, state: &State) {
@@ -189,7 +192,7 @@ impl Evidence {
         let is_forceful = metrics.process_state.as_deref() == Some(FORCEFUL_SHUTDOWN);
         match state {
             // The wrapper itself has sent SIGTERM.
-            State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed { .. }, .. } => {}
+            State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed, .. } => {}
             State::Stopping { .. } => self.aborts_jobs |= is_forceful || interrupted > before,
             State::Running { .. } => {
                 self.aborts_jobs |= is_forceful;
@@ -257,11 +260,10 @@ mod tests {
     #[test]
     fn abort_is_noted_unless_this_wrapper_has_sent_sigterm() {
         let child = ChildInfo::example(1);
-        let running = State::Running { child, reload: None };
+        let running = State::Running { child, reload_at: None };
         let stopping = |mode, phase| State::Stopping { child, stop: Stop::new("d", mode), phase };
         let draining = stopping(Mode::Graceful, Phase::draining(child.started));
-        let terminating =
-            stopping(Mode::Forceful, Phase::Terminating { until: child.started, refused: None });
+        let terminating = stopping(Mode::Forceful, Phase::Terminating { until: child.started });
         let metrics = |process_state: &str, jobs_interrupted| RunnerMetrics {
             version: Some("19.1.0".to_owned()),
             process_state: Some(process_state.to_owned()),

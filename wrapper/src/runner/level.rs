@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use grit_proto::wrapper_v1::Level;
 
-use super::{Health, evidence::Evidence, quit_problem::drain_reasons, runner_config::ConfigError};
-use crate::supervise::{ChildInfo, State, Supervision};
+use super::{Health, evidence::Evidence, runner_config::ConfigError};
+use crate::supervise::{ChildInfo, Moment, Phase, State, Supervision};
 
 /// Minimum uptime of a healthy runner. A runner that fails at its start, for example because its configuration is invalid, exits earlier.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
@@ -20,7 +20,24 @@ const JUST_STARTED: Duration = Duration::from_secs(60);
 pub(super) const SUSPENDED: &str =
     "the runner's process is suspended (SIGSTOP or a debugger) and does nothing until it receives SIGCONT";
 
+const NO_EFFECT: &str = "SIGQUIT was sent, but the runner still reports the process state `running`, and may accept new jobs: the command of the \
+     wrapper must be the runner itself";
+
 pub(super) const ABORTS_JOBS: &str = "the runner aborts its jobs, because a process other than the wrapper sent SIGTERM or SIGINT to the runner";
+
+/// What a graceful stop waits for before SIGQUIT, as a clause; `None` after the signal.
+pub(crate) fn waits_for(phase: &Phase) -> Option<String> {
+    match phase {
+        Phase::AwaitingGap { not_before, .. } if Moment::now() < *not_before => {
+            Some("SIGQUIT is delayed for some seconds".to_owned())
+        }
+        Phase::AwaitingGap { open: Some(open), .. } => {
+            Some(format!("waiting until no job request is open ({open} open)"))
+        }
+        Phase::AwaitingGap { open: None, .. } => Some("waiting until no job request is open".to_owned()),
+        _ => None,
+    }
+}
 
 /// The level in this state, and the reasons why the next level is not reached.
 pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, Vec<String>) {
@@ -33,11 +50,8 @@ pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, V
         let second = reasons.len().min(1);
         reasons.splice(second..second, lost);
     }
-    reasons.extend(
-        supervision.refused_signal().map(|(signal, refused)| {
-            format!("cannot send {signal} to the runner; retrying: {}", refused.error)
-        }),
-    );
+    let signal_error = supervision.signal_error.as_ref();
+    reasons.extend(signal_error.map(|error| format!("cannot send a signal to the runner: {error}")));
     reasons.extend(supervision.save_error.as_ref().map(|error| {
         format!(
             "the state file cannot be written: {error}; if this wrapper is killed, the latest drain is lost"
@@ -61,14 +75,19 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
         }
         State::Running { .. } => "the runner has not been probed yet",
         State::Stopping { stop, phase, .. } => {
-            let ((reason, problem), aborts_jobs) = if phase.is_forceful() {
-                let reason = "the runner is being stopped forcefully: its jobs are aborted";
-                ((reason.to_owned(), None), false)
-            } else {
-                (drain_reasons(phase, known.quit_problem), known.aborts_jobs || stop.aborts_jobs)
+            let reason = match waits_for(phase) {
+                _ if phase.is_forceful() => {
+                    "the runner is being stopped forcefully: its jobs are aborted".to_owned()
+                }
+                Some(clause) => format!("the runner is draining: {clause}"),
+                None => {
+                    "the runner is draining: it accepts no new jobs and exits after its last job".to_owned()
+                }
             };
-            // Whether it blocks or ignores the signal is unknown before SIGCONT.
-            let problem = if known.suspended { Some(SUSPENDED) } else { problem };
+            let aborts_jobs = !phase.is_forceful() && (known.aborts_jobs || stop.aborts_jobs);
+            // Before SIGCONT, the signal has no effect.
+            let problem =
+                if known.suspended { Some(SUSPENDED) } else { known.quit_has_no_effect.then_some(NO_EFFECT) };
             let problems = problem.into_iter().chain(aborts_jobs.then_some(ABORTS_JOBS));
             return (Level::None, [reason].into_iter().chain(problems.map(str::to_owned)).collect());
         }

@@ -21,7 +21,6 @@ mod job_list;
 mod level;
 mod polls;
 mod prober;
-mod quit_problem;
 mod request_gap;
 mod runner_config;
 mod runner_metrics;
@@ -36,8 +35,7 @@ use crate::supervise::State;
 pub(crate) use self::{
     evidence::Evidence,
     job_list::parse as parse_jobs,
-    level::level_now,
-    quit_problem::waits_for,
+    level::{level_now, waits_for},
     request_gap::{AfterSignal, Gap, Read},
     runner_config::parse as parse_config,
     runner_metrics::RunnerMetrics,
@@ -49,7 +47,6 @@ pub(crate) use self::evidence::Oldest;
 pub use self::{
     job_list::Job,
     prober::Prober,
-    quit_problem::QuitProblem,
     runner_config::{ConfigError, RunnerConfig, Section},
     runner_source::Source,
     settings::Settings,
@@ -90,7 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::supervise::{ChildInfo, End, Mode, Moment, Phase, Stop, Supervision, process::Exit};
+    use crate::supervise::{ChildInfo, End, Mode, Moment, Phase, Policy, Stop, Supervision, process::Exit};
 
     /// Level, reasons and number of jobs in this state.
     fn of(health: &Health, state: State) -> (Level, Vec<String>, Option<usize>) {
@@ -112,11 +109,11 @@ mod tests {
     fn health_of_previous_child_is_not_reported_for_next() {
         let first = child(7);
         let health = polling(first);
-        let found = of(&health, State::Running { child: first, reload: None });
+        let found = of(&health, State::Running { child: first, reload_at: None });
         assert_eq!(found, (Level::Polling, Vec::new(), Some(3)));
         let later = ChildInfo { started: first.started + Duration::from_secs(1), ..first };
         for other in [child(8), later] {
-            let found = of(&health, State::Running { child: other, reload: None });
+            let found = of(&health, State::Running { child: other, reload_at: None });
             let reasons = vec!["the runner is starting and has not been probed yet".to_owned()];
             assert_eq!(found, (Level::None, reasons, None));
         }
@@ -138,34 +135,23 @@ mod tests {
             (State::Starting { child: None }, "is starting", None),
             (State::Backoff { until: now, end: end.clone() }, "waiting for its restart", None),
             (State::Exited { end, stop: None }, "is not running", None),
-            (stopping(Phase::Holding { until: now, quit_sent_at: None }), "is draining", Some(3)),
+            (
+                stopping(Phase::awaiting_gap(now, None, &Policy::default())),
+                "is draining: waiting until no job request is open",
+                Some(3),
+            ),
             (stopping(Phase::draining(now)), "is draining", Some(3)),
             (stopping(Phase::Spacing { until: now }), "stopped forcefully", Some(3)),
-            (stopping(Phase::Killed { refused: None }), "stopped forcefully", Some(3)),
+            (stopping(Phase::Killed), "stopped forcefully", Some(3)),
         ] {
             let (level, reasons, found) = of(&health, state);
             assert!(reasons.len() == 1 && reasons[0].contains(reason), "{reasons:?}");
             assert_eq!((level, found), (Level::None, jobs), "{reason}");
         }
-        let of_problem = |phase, problem| {
-            let mut health = health.clone();
-            health.evidence.quit_problem = Some(problem);
-            of(&health, stopping(phase)).1.join("; ")
-        };
-        let (holding, draining) = (Phase::Holding { until: now, quit_sent_at: None }, Phase::draining(now));
-        for (phase, problem, reason) in [
-            (holding, QuitProblem::Ignored, "is delayed for some seconds; the process ignores SIGQUIT"),
-            (
-                draining.clone(),
-                QuitProblem::Ignored,
-                "the process ignores it, so the drain may have no effect",
-            ),
-            (draining.clone(), QuitProblem::Pending, "the process blocks it and has not received it"),
-            (draining, QuitProblem::NoEffect, "still reports the process state `running`"),
-        ] {
-            let found = of_problem(phase, problem);
-            assert!(found.contains(reason) && found.contains("with `exec`"), "{found}");
-        }
+        let mut unmoved = health.clone();
+        unmoved.evidence.quit_has_no_effect = true;
+        let (_, reasons, _) = of(&unmoved, stopping(Phase::draining(now)));
+        assert!(reasons[1].contains("still reports the process state `running`"), "{reasons:?}");
         let mut suspended = health;
         suspended.evidence.suspended = true;
         let (_, reasons, _) = of(&suspended, stopping(Phase::draining(now)));
@@ -176,7 +162,7 @@ mod tests {
     #[test]
     fn wrapper_without_its_socket_is_below_ready() {
         let child = child(7);
-        let running = State::Running { child, reload: None };
+        let running = State::Running { child, reload_at: None };
         let lost = ("unix:///run/w".to_owned(), "unix:///run/w: in use".to_owned());
         let health = Health { lost_sockets: BTreeMap::from([lost]), ..polling(child) };
         let (level, reasons, _) = of(&health, running);
@@ -197,7 +183,7 @@ mod tests {
             |phase| of(&health, State::Stopping { child, stop: Stop::new("d", Mode::Graceful), phase }).1;
         let now = Moment::now();
         assert_eq!(reasons(Phase::draining(now))[1..], [level::ABORTS_JOBS]);
-        assert_eq!(reasons(Phase::Terminating { until: now, refused: None }).len(), 1);
+        assert_eq!(reasons(Phase::Terminating { until: now }).len(), 1);
         assert!(health.evidence.observation().aborts_jobs);
     }
 }

@@ -17,7 +17,6 @@ use super::{
     evidence::Evidence,
     http_client::{GetError, Http, Server},
     job_list::{self, Job},
-    quit_problem::quit_problem,
     request_gap::{Read, RequestGap, Seen},
     runner_metrics::RunnerMetrics,
     settings::Settings,
@@ -173,7 +172,7 @@ impl Prober {
         }
         evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
         evidence.launcher = process::launcher_fault(child.pid()).await;
-        evidence.quit_problem = quit_problem(supervision, &evidence.metrics, begin);
+        evidence.note_quit(&supervision.state, begin);
         let health = Health::of(supervision, child, evidence);
         debug!(level = ?health.level, reasons = ?health.reasons, "probe finished");
         health
@@ -262,7 +261,7 @@ mod tests {
         let source = Source { listen_address, ..source };
         let settings = Settings { source, interval: Settings::INTERVAL };
         let child = ChildInfo::example(std::process::id());
-        let state = State::Running { child, reload: None };
+        let state = State::Running { child, reload_at: None };
         let supervision = Supervision { state, ..Supervision::default() };
         let prober = Prober::new(settings);
         let health = runtime.block_on(prober.probe_without_panic(&supervision, &mut Evidence::default()));

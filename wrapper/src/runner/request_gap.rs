@@ -34,7 +34,7 @@ use std::{
 
 use futures::FutureExt;
 use hyper::StatusCode;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info};
 
 use self::decision::REPORT_INTERVAL;
@@ -97,8 +97,8 @@ pub struct RequestGap {
 /// The part of a graceful stop that the reads are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Before SIGQUIT, which is sent at this moment at the latest.
-    Waiting(Moment),
+    /// Before SIGQUIT, which is sent in a gap from the first moment on, at the latest at the second one.
+    Waiting(Moment, Moment),
     /// SIGQUIT was sent at this moment. `again`: an earlier wrapper may also have sent it.
     Signalled { at: Moment, again: bool },
 }
@@ -139,6 +139,19 @@ impl RequestGap {
         let mut current = None;
         let (mut after, mut pause) = (None, READ_INTERVAL);
         loop {
+            // SIGQUIT is not sent yet: until then, the reads of the probes count.
+            let waits = part(&supervision.borrow_and_update());
+            if let Some((_, now @ Part::Waiting(not_before, _))) = waits
+                && Instant::now() < not_before.at
+            {
+                self.seen.lock().end();
+                tokio::select! {
+                    _other = supervision.wait_for(|state| part(state).map(|(_, part)| part) != Some(now)) => {}
+                    () = sleep_until(not_before.at) => {}
+                }
+                self.seen.lock().follow(child);
+                continue;
+            }
             let began = Instant::now();
             // The lookup of a name panics if there are no more threads, as for a probe.
             let metrics = AssertUnwindSafe(self.read(&server)).catch_unwind().await.ok().flatten();
@@ -174,7 +187,7 @@ impl RequestGap {
     fn begin(&self, child: ChildInfo, part: Part, after: &mut Option<AfterSignal>) {
         let mut seen = self.seen.lock();
         *after = match part {
-            Part::Waiting(_) => {
+            Part::Waiting(..) => {
                 seen.begin_wait(child);
                 None
             }
@@ -223,8 +236,8 @@ impl RequestGap {
 fn part(supervision: &Supervision) -> Option<(ChildInfo, Part)> {
     let State::Stopping { child, phase, .. } = &supervision.state else { return None };
     match phase {
-        Phase::AwaitingGap { until, .. } => Some((*child, Part::Waiting(*until))),
-        Phase::Draining { since, refused: None, repeated } => {
+        Phase::AwaitingGap { not_before, until, .. } => Some((*child, Part::Waiting(*not_before, *until))),
+        Phase::Draining { since, repeated } => {
             Some((*child, Part::Signalled { at: *since, again: *repeated }))
         }
         _ => None,

@@ -3,11 +3,11 @@
 mod effects;
 mod leave;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::sleep_until,
 };
 use tracing::{debug, info};
 
@@ -25,9 +25,6 @@ use super::{
 
 /// The maximum number of waiting requests. The task needs microseconds for each.
 const QUEUE_SIZE: usize = 64;
-
-/// The interval at which the task checks whether the child handles a signal that is held back.
-const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
 pub struct Task {
@@ -160,7 +157,6 @@ impl Task {
     async fn wait(&mut self) -> Wake {
         let due = self.supervision.due();
         let exited = self.child.as_ref().map(Child::exited);
-        let probe = self.supervision.holds_signal().then(|| Instant::now() + PROBE_INTERVAL);
         tokio::select! {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
@@ -171,7 +167,6 @@ impl Task {
             Some(event) = requests(&mut self.requests) => Wake::Event(event),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),
-            () = or_pending(probe.map(sleep_until)) => Wake::Event(Event::Tick),
             line = or_pending(self.reading.as_mut()) => {
                 self.reading = None;
                 line.map_or(Wake::Save, |line| Wake::Event(Event::LogRead(line)))
@@ -194,9 +189,7 @@ impl Task {
             // The state is written before its effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
             // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
             let is_gap = matches!(event, Event::JobRequests(..));
-            let handles_quit =
-                self.supervision.asks_for_handler() && self.child.as_ref().is_some_and(Child::handles_quit);
-            let step = self.step(event, handles_quit);
+            let step = self.step(event);
             answer.get_or_insert(step.1);
             if !is_gap {
                 self.save();
@@ -215,11 +208,10 @@ impl Task {
     }
 
     /// One transition.
-    fn step(&mut self, event: Event, handles_quit: bool) -> (Vec<Effect>, Result<Answer, Refusal>) {
+    fn step(&mut self, event: Event) -> (Vec<Effect>, Result<Answer, Refusal>) {
         let before = std::mem::take(&mut self.supervision);
         let from = before.state.public();
-        let Step { next, effects, answer } =
-            before.on(event, Context::new(Moment::now(), &self.policy, handles_quit));
+        let Step { next, effects, answer } = before.on(event, Context::new(Moment::now(), &self.policy));
         let to = next.state.public();
         if from != to {
             info!(from = from.name(), to = to.name(), "runner state changed");
@@ -230,7 +222,7 @@ impl Task {
 
     /// An event without effects.
     fn note(&mut self, event: Event) {
-        let _nothing = self.step(event, false);
+        let _nothing = self.step(event);
     }
 
     /// A failed write is repeated later.

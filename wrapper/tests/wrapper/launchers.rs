@@ -148,39 +148,13 @@ async fn wrapper_shutdown_sends_no_signal_to_launcher() {
     let (mut wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;
     wrapper.signal(Signal::TERM);
     let draining =
-        has_reason(&mut client, "cannot send SIGQUIT to the runner; retrying: the runner's command is `sh`")
+        has_reason(&mut client, "cannot send a signal to the runner: SIGQUIT: the runner's command is `sh`")
             .await;
     assert_eq!(draining.state(), State::Draining);
     assert!(!draining.drain.unwrap().signalled && is_alive(runner) && wrapper.runs());
     client.drain(drain(Mode::Forceful)).await.unwrap();
     wrapper.ended().await;
     assert!(!is_alive(runner));
-}
-
-/// The kernel keeps the signal for a process that blocks it.
-#[tokio::test]
-async fn pending_sigquit_is_a_reason_and_not_signalled() {
-    let script = "import os, signal, sys
-signal.signal(signal.SIGQUIT, lambda *_: sys.exit(0))
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGQUIT})
-open(sys.argv[1] + '/pid', 'w').write('1')
-while not os.path.exists(sys.argv[1] + '/go'): signal.sigtimedwait([], 0.02)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGQUIT})";
-    let start = Start::new().flags(&["--start-grace=0s"]);
-    let folder = start.folder_path();
-    let wrapper = start.command(&["python3", "-c", script, folder.to_str().unwrap()]);
-    eventually("it handles signals", async || fs::metadata(wrapper.path("pid"))).await;
-    let mut client = wrapper.v1_client().await;
-    client.drain(drain(Mode::Graceful)).await.unwrap();
-    let pending = has_reason(&mut client, "the process blocks it and has not received it").await;
-    assert!(!pending.drain.unwrap().signalled);
-    kill_process(pid(wrapper.child_pid()), Signal::STOP).unwrap();
-    let suspended = has_reason(&mut client, "the runner's process is suspended").await;
-    assert!(!reasons(&suspended).contains("blocks it"), "{}", reasons(&suspended));
-    kill_process(pid(wrapper.child_pid()), Signal::CONT).unwrap();
-    fs::write(wrapper.path("go"), "").unwrap();
-    let stopped = becomes(&mut client, State::Stopped).await;
-    assert_eq!(stopped.drain.unwrap().outcome(), DrainOutcome::Clean);
 }
 
 /// A process of the runner that outlives the command is reported as each other one, and the restart policy holds.

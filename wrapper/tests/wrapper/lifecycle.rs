@@ -81,17 +81,6 @@ async fn runner_without_pidfd_is_killed_and_reaped() {
     assert!(reason.contains("Operation not permitted"), "{reason}");
 }
 
-#[tokio::test]
-async fn sigquit_waits_for_late_signal_handlers() {
-    let wrapper = quick().child(&["--handlers-after", "700"]);
-    let mut client = wrapper.client().await;
-    client.becomes(Status::Running).await;
-    assert_eq!(wrapper.record(), "");
-    assert_eq!(client.graceful().await, Status::InShutdown);
-    assert_eq!(client.becomes(Status::Stopped).await, "", "SIGQUIT came before its handler");
-    assert_eq!(wrapper.record(), "ready QUIT");
-}
-
 /// Go's runtime catches every signal from its start, so a signal handler does not prove that the program is ready.
 #[tokio::test]
 async fn sigquit_waits_for_start_grace() {

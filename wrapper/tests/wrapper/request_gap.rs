@@ -201,7 +201,12 @@ async fn runner_without_the_gauge_is_not_waited_for() {
     let old = start(tempfile::tempdir().unwrap(), &runner, &[], &[]);
     runner.listens().await;
     let without = Start::new().flags(&["--start-grace=0s"]).child(&[]);
-    let (_busy, at_once, _) = with_open_request(&["--request-gap-timeout=0s"], &[]).await;
+    let (_busy, at_once, client) = with_open_request(&["--request-gap-timeout=0s"], &[]).await;
+    eventually("a probe has read the gauge", async || {
+        let health = status(&client).await.health.unwrap_or_default();
+        if health.runner_version.is_some() { Ok(()) } else { Err(health) }
+    })
+    .await;
     for (wrapper, outcome) in
         [(old, DrainOutcome::Clean), (without, DrainOutcome::Clean), (at_once, DrainOutcome::Unknown)]
     {

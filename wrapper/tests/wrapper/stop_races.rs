@@ -22,13 +22,9 @@ async fn stop_races_with_child_exit_keep_state_consistent() {
 }
 
 async fn rounds(worker: usize, rounds: usize) {
-    // No signal handler, no start grace, no wait for a handler: the kernel ends the child.
-    let policy = Policy {
-        start_grace: Duration::ZERO,
-        handler_wait: Duration::ZERO,
-        request_gap_timeout: Duration::ZERO,
-        ..Policy::default()
-    };
+    // No signal handler and no start grace: the kernel ends the child.
+    let policy =
+        Policy { start_grace: Duration::ZERO, request_gap_timeout: Duration::ZERO, ..Policy::default() };
     let mut lasting =
         CommandLine::new(vec!["sleep".into(), "1000".into()], Some("/usr/bin:/bin".into())).unwrap();
     let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();

@@ -56,10 +56,6 @@ pub(in crate::simulation) enum Action {
     SignalsRefused {
         lasts: Duration,
     },
-    /// The wrapper cannot see which signals the runner handles: `/proc` has `hidepid`, or the runner's command starts it late.
-    HandlerHidden {
-        lasts: Duration,
-    },
     /// A write of the state file takes up to two seconds.
     DiskSlow {
         lasts: Duration,
@@ -170,11 +166,6 @@ impl Inner {
             Action::SignalsRefused { lasts } => {
                 if let Some(facts) = self.hosts.get_mut(instance).and_then(|host| host.facts.as_mut()) {
                     facts.refuses_until = Instant::now() + lasts;
-                }
-            }
-            Action::HandlerHidden { lasts } => {
-                if let Some(facts) = self.hosts.get_mut(instance).and_then(|host| host.facts.as_mut()) {
-                    facts.hidden_until = Instant::now() + lasts;
                 }
             }
             Action::DiskSlow { lasts } => {
@@ -339,7 +330,6 @@ fn name(action: Action) -> &'static str {
         Action::RunnerTerminated => "runner: SIGTERM of another process",
         Action::RunnerQuit => "runner: SIGQUIT of another process",
         Action::SignalsRefused { .. } => "runner: signals are refused",
-        Action::HandlerHidden { .. } => "runner: handlers are hidden",
         Action::DiskSlow { .. } => "host: slow disk",
         Action::CleanupHangs => "runner: cleanup hangs",
         Action::RunnerExits => "runner: exits with code 0",

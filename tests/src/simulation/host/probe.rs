@@ -63,7 +63,7 @@ pub(super) struct Eyes {
 /// The part of a graceful stop that the reads are for: `runner::request_gap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    Waiting(Moment),
+    Waiting(Moment, Moment),
     Signalled { at: Moment, again: bool },
 }
 
@@ -81,6 +81,8 @@ struct Wait {
     reported: Option<(Instant, u64)>,
     /// The moments of the values of the last two reads.
     reads: (Option<Instant>, Option<Instant>),
+    /// Until SIGQUIT may be sent, only the probes read.
+    is_early: bool,
     /// The end of the last slow read: the wrapper then waits for [`HELD`] again.
     slow: Option<Instant>,
     /// No read succeeds until then.
@@ -91,7 +93,7 @@ impl Wait {
     /// An upgrade of the wrapper does not move the limit of the wait.
     fn is_before_limit(&self, timeout: Duration) -> bool {
         match self.part {
-            Part::Waiting(limit) => Instant::now() < limit.at,
+            Part::Waiting(_, limit) => Instant::now() < limit.at,
             Part::Signalled { .. } => self.begin.elapsed() < timeout,
         }
     }
@@ -100,8 +102,8 @@ impl Wait {
 fn part(supervision: &Supervision) -> Option<(ChildInfo, Part)> {
     let State::Stopping { child, phase, .. } = &supervision.state else { return None };
     match phase {
-        Phase::AwaitingGap { until, .. } => Some((*child, Part::Waiting(*until))),
-        Phase::Draining { since, refused: None, repeated } => {
+        Phase::AwaitingGap { not_before, until, .. } => Some((*child, Part::Waiting(*not_before, *until))),
+        Phase::Draining { since, repeated } => {
             Some((*child, Part::Signalled { at: *since, again: *repeated }))
         }
         _ => None,
@@ -157,7 +159,7 @@ impl Inner {
             let before = eyes.wait.take();
             let new = |(child, part)| {
                 match part {
-                    Part::Waiting(_) => eyes.probes.begin_wait(child),
+                    Part::Waiting(..) => eyes.probes.begin_wait(child),
                     Part::Signalled { at, again } => eyes.probes.signalled(child, at.at, again),
                 }
                 let fresh = Wait {
@@ -169,6 +171,7 @@ impl Inner {
                     seen: None,
                     reported: None,
                     reads: (None, eyes.last_probe),
+                    is_early: false,
                     slow: None,
                     blind_until: Instant::now(),
                 };
@@ -267,7 +270,7 @@ impl Inner {
         let (child, runner) = (state.child()?, host.runner.as_ref()?);
         // A wrapper expects this after its own SIGTERM.
         let is_own =
-            matches!(state, State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed { .. }, .. });
+            matches!(state, State::Stopping { phase: Phase::Terminating { .. } | Phase::Killed, .. });
         let aborts_jobs = runner.mode == Mode::Aborting && runner.setup.reports_state() && !is_own;
         let shutdown_timeout = Some(runner.setup.shutdown_timeout);
         let shown = Observation { aborts_jobs, shutdown_timeout, ..Observation::default() };
@@ -281,6 +284,9 @@ impl Inner {
         let reads = if is_slow { self.random.millis(200, 2_900) } else { reads };
         let now = Instant::now();
         let Some(host) = self.hosts.get_mut(instance) else { return };
+        if let Some(at) = host.reads_begin(number, wait) {
+            return self.at(instance, at, Happening::ReadRequests { wrapper: number, wait });
+        }
         let page = host.runner.as_ref().and_then(|runner| runner.requests_page()).filter(|_| !fails);
         let requests = self.gitlab.requests_ever;
         let Some(wait_now) = host.wait(number, wait) else { return };
@@ -290,7 +296,7 @@ impl Inner {
             wait_now.reads = (wait_now.reads.1, Some(now));
             wait_now.slow = if is_slow { Some(now + reads) } else { wait_now.slow };
         }
-        let is_before = matches!(wait_now.part, Part::Waiting(_));
+        let is_before = matches!(wait_now.part, Part::Waiting(..));
         if host.setup.kind == Kind::NoServer {
             if is_before {
                 let read = RequestsRead { ended: Moment::now(), open: None, may_begin: false };
@@ -321,7 +327,7 @@ impl Inner {
         let Some(wait_now) = eyes.wait.as_mut().filter(|it| it.number == wait) else { return };
         let child = wait_now.child;
         match wait_now.part {
-            Part::Waiting(_) => {
+            Part::Waiting(..) => {
                 if let Some(read) = eyes.probes.wait(child, &host.setup.config, page, began) {
                     self.report_requests(instance, number, wait, read);
                 }
@@ -389,7 +395,7 @@ impl Inner {
         stop.is_some_and(|stop| stop.open_requests.is_none())
             && wrapper.eyes.wait.as_ref().is_some_and(|wait| {
                 wrapper.eyes.measured == Some(wait.child)
-                    && matches!(wait.part, Part::Waiting(_))
+                    && matches!(wait.part, Part::Waiting(..))
                     && wait.is_before_limit(host.policy.request_gap_timeout)
             })
     }
@@ -431,5 +437,22 @@ impl super::Host {
     fn wait(&mut self, wrapper: u32, wait: u64) -> Option<&mut Wait> {
         let wrapper = self.wrapper.as_mut().filter(|it| it.number == wrapper)?;
         wrapper.eyes.wait.as_mut().filter(|it| it.number == wait)
+    }
+
+    /// The moment when the reads of this wait begin, if it is later: until then, the reads of the probes count.
+    fn reads_begin(&mut self, wrapper: u32, wait: u64) -> Option<Instant> {
+        let eyes = &mut self.wrapper.as_mut().filter(|it| it.number == wrapper)?.eyes;
+        let of_wait = eyes.wait.as_mut().filter(|it| it.number == wait)?;
+        let Part::Waiting(not_before, _) = of_wait.part else { return None };
+        if Instant::now() < not_before.at {
+            of_wait.is_early = true;
+            eyes.probes.end_reads();
+            return Some(not_before.at);
+        }
+        if std::mem::take(&mut of_wait.is_early) {
+            of_wait.reads = (None, eyes.last_probe);
+            eyes.probes.begin_wait(of_wait.child);
+        }
+        None
     }
 }

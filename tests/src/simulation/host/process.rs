@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::{
     super::{
         gitlab::DISTURBED,
-        random::Random,
         runner::{Mode, Runner},
         world::{Happening, Inner},
     },
@@ -24,10 +23,6 @@ use super::{
 pub(super) struct Facts {
     pub(super) pid: u32,
     pub(super) started: Instant,
-    /// When the kernel shows a handler for SIGQUIT: Go's runtime installs it long before the runner does, and a script has none before its exec.
-    pub(super) shown_at: Instant,
-    /// Until then, the wrapper cannot read the handlers.
-    pub(super) hidden_until: Instant,
     /// The wrapper has let it execute the runner.
     pub(super) is_released: bool,
     /// Another wrapper started it.
@@ -55,8 +50,6 @@ pub(super) struct Facts {
     pub(super) is_terminate_cut: bool,
     /// It may not get SIGKILL before.
     pub(super) spared_until: Option<Instant>,
-    /// A wrapper has seen that it handles SIGQUIT.
-    pub(super) handler_is_known: bool,
     pub(super) has_aborted_jobs: bool,
     /// Since when the present wrapper, or its present binary, supervises it.
     pub(super) watched_since: Instant,
@@ -68,14 +61,11 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn new(random: &mut Random, pid: u32) -> Self {
+    pub(super) fn new(pid: u32) -> Self {
         let now = Instant::now();
-        let shown = if random.percent(80) { Duration::from_millis(20) } else { Duration::from_secs(60) };
         Self {
             pid,
             started: now,
-            shown_at: now + shown,
-            hidden_until: now,
             is_released: false,
             is_adopted: false,
             refuses_until: now,
@@ -91,7 +81,6 @@ impl Facts {
             is_terminate_lost: false,
             is_terminate_cut: false,
             spared_until: None,
-            handler_is_known: false,
             has_aborted_jobs: false,
             watched_since: now,
             dropped: None,
@@ -105,7 +94,7 @@ impl Facts {
     pub(super) fn adopted(&mut self, saved: Option<&Supervision>, has_fault: bool) {
         let (is_stopping, is_terminating) = match saved.map(|saved| &saved.state) {
             Some(State::Stopping { phase, .. }) => {
-                (true, matches!(phase, Phase::Terminating { .. } | Phase::Killed { .. }))
+                (true, matches!(phase, Phase::Terminating { .. } | Phase::Killed))
             }
             _ => (false, false),
         };
@@ -125,10 +114,6 @@ impl Facts {
         if is_saved {
             self.observed_saved = self.observed;
         }
-    }
-
-    pub(super) fn shows_handler(&self) -> bool {
-        Instant::now() >= self.shown_at.max(self.hidden_until)
     }
 }
 
@@ -230,9 +215,6 @@ impl Inner {
             && runner.mode == Mode::Loading
         {
             runner.mode = Mode::Working;
-            if let Some(facts) = self.facts(instance, pid) {
-                facts.shown_at = facts.shown_at.min(Instant::now());
-            }
             self.log(instance, format!("runner {pid} takes jobs"));
             self.changed(instance);
             self.turn(instance, pid, 0);

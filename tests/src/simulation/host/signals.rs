@@ -78,8 +78,7 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return };
         let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
         let (pid, age) = (facts.pid, facts.started.elapsed());
-        let is_early = age < host.policy.start_grace
-            || !facts.handler_is_known && age < host.policy.start_grace + host.policy.handler_wait;
+        let is_early = age < host.policy.start_grace;
         let is_after_quit = facts.quit.is_some_and(|sent| sent.elapsed() < table::SPACING);
         let wrong = match signal {
             Signal::Drain | Signal::Reload if facts.terminated.is_some() => Some("after SIGTERM"),
@@ -176,7 +175,7 @@ impl Inner {
                 self.ends(instance, pid, Duration::ZERO, Exit::Code(1));
             }
             (Signal::Drain, Mode::Loading) => {
-                self.trace.count("SIGQUIT before its handler, after the wait");
+                self.trace.count("SIGQUIT before its handler, after the start grace");
                 self.ends(instance, pid, Duration::ZERO, Exit::Code(2));
             }
             (Signal::Reload, _) => {}

@@ -3,7 +3,6 @@
 use std::{collections::VecDeque, time::Duration};
 
 use grit_wrapper::supervise::{ChildInfo, Event, Moment};
-use tokio::time::Instant;
 
 use super::{
     super::{
@@ -31,9 +30,8 @@ impl Inner {
         let cleanup = self.random.millis(10, 60_000);
         let hangs = self.random.percent(1);
         let exec = if self.random.percent(3) { self.random.millis(1, 15_000) } else { Duration::ZERO };
-        let mut facts = Facts::new(&mut self.random, pid);
+        let facts = Facts::new(pid);
         let Some(host) = self.hosts.get_mut(instance) else { return Ok(()) };
-        facts.shown_at = facts.shown_at.min(Instant::now() + exec + host.loads);
         let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
         let earlier = host.runner.replace(runner);
         host.facts = Some(facts);

@@ -75,7 +75,7 @@ impl Inner {
             return self.later(instance, Duration::from_millis(5), next);
         }
         if let Some((child, _)) = found.filter(|_| is_lost) {
-            let state = State::Running { child, reload: None };
+            let state = State::Running { child, reload_at: None };
             saved = Some((Supervision { state, ..Supervision::default() }, 0));
         }
         let is_own = saved.as_ref().is_some_and(|(_, writer)| *writer == process);

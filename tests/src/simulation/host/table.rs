@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use grit_wrapper::supervise::{
-    Event, Mode, Phase, Policy, Reload, RequestsRead, State,
+    Event, Mode, Phase, Policy, RequestsRead, State,
     process::{Exit, Signal},
 };
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ static ROWS: LazyLock<BTreeMap<(&str, &str), &str>> = LazyLock::new(|| {
 });
 
 /// Next states that the table does not have, because it has one policy (restart on failure), a child of 10 s, and known exits.
-const OTHERS: [(&str, &str, &str, &str); 18] = [
+const OTHERS: [(&str, &str, &str, &str); 10] = [
     ("running", "exited, code 0", "backoff", "restart always"),
     ("running", "exited, code 1", "failed", "restart never"),
     ("running, reload held", "exited, code 0", "backoff", "restart always"),
@@ -34,16 +34,13 @@ const OTHERS: [(&str, &str, &str, &str); 18] = [
     ("running, reload due", "exited, code 0", "backoff", "restart always"),
     ("running, reload due", "exited, code 1", "failed", "restart never"),
     ("starting", "spawn failed", "failed", "restart never"),
-    ("running", "stop, handler", "holding", "the child is too young"),
-    ("running", "tick, handler", "running", "the child is too young"),
-    ("running, reload held", "tick, handler", "running", "the child is too young"),
-    ("running, reload held", "stop, handler", "holding", "the child is too young"),
-    ("holding", "tick, handler", "holding", "the child is too young"),
-    ("holding, sent", "tick, handler", "holding", "the child is too young"),
-    ("holding, just sent", "tick, handler", "holding", "the child is too young"),
-    ("holding, past deadline", "tick, handler", "spacing", "SIGQUIT was sent a moment ago"),
+    (
+        "awaiting gap, too young",
+        "force",
+        "spacing",
+        "an earlier wrapper has perhaps sent SIGQUIT a moment ago",
+    ),
     ("awaiting gap, perhaps sent", "force", "spacing", "SIGQUIT was perhaps sent a moment ago"),
-    ("draining, refused", "force", "spacing", "SIGQUIT was refused a moment ago"),
     ("backoff", "stop", "stopped", "the child exited with code 0"),
 ];
 
@@ -55,8 +52,6 @@ pub(super) struct Row {
 }
 
 /// The row of a transition; `None` for a combination that the table does not show.
-///
-/// The row of a refused SIGQUIT is that of each moment before the next attempt, but for the tick.
 pub(super) fn row(
     before: &State,
     event: &'static str,
@@ -83,11 +78,6 @@ pub(super) fn row(
         || is_same_end(expected, next)
         || OTHERS.iter().any(|other| (other.0, other.1, other.2) == (state, event, next))
         || policy.request_gap_timeout.is_zero() && next == "draining";
-    // The table has these events without a handler only.
-    let is_row = is_row
-        || matches!(event, "leave" | "stop, callback")
-            && state.starts_with("running")
-            && next == "awaiting gap";
     let unexpected = (!is_row).then(|| format!("{state} + {event} -> {next}, and the table has {expected}"));
     Some(Row { name, unexpected })
 }
@@ -126,29 +116,20 @@ fn impossible(state: &str, event: &str) -> Option<&'static str> {
     let is = |names: &[&str]| names.iter().any(|name| state.starts_with(name));
     let has_child = !is(&["idle", "starting", "backoff", "stopped"]);
     let is_due = state.ends_with(" due") || state.ends_with("past deadline");
-    let asks = is(&["running", "holding"]);
     match event {
         "spawned" | "spawn failed" => (!is(&["starting"])).then_some("no child is being started"),
         _ if is(&["starting"]) => Some("the task handles nothing while it starts a child"),
         "boot" => is_due.then_some(TIMER_FIRST),
         _ if is(&["idle"]) => Some("`daemon::run` requests the start before anything else can"),
         "exited, code 0" | "exited, code 1" => (!has_child).then_some("there is no child"),
-        "tick, handler" | "stop, handler" | "reload, handler" if !asks => {
-            Some("the handlers are read only for a signal that would be held back")
-        }
-        "tick" | "tick, handler" if is_due || is(&["draining, refused"]) => None,
-        "tick" | "tick, handler" => {
-            let ticks = is(&["running", "holding"]);
-            (!ticks).then_some("no timer is due")
-        }
+        "tick" if is_due => None,
+        "tick" => (!is(&["running"])).then_some("no timer is due"),
         // The state file is written first, which can take until the deadline.
         "SIGQUIT sent" | "SIGQUIT refused" if is(&["draining, past deadline"]) => Some(LATE_SIGNAL),
         _ if is_due => Some(TIMER_FIRST),
-        "SIGQUIT sent" | "SIGQUIT refused" if is(&["draining, refused"]) => {
-            Some("a refused SIGQUIT is repeated only after another wait for a gap")
-        }
         "SIGQUIT sent" | "SIGQUIT refused" => (!is(&["draining"])).then_some("SIGQUIT was not sent"),
         // `Evidence::note_abort` does not look for what the wrapper's own SIGTERM does.
+        "SIGKILL refused" => (!is(&["killed"])).then_some("SIGKILL was not sent"),
         "aborts jobs" => (!has_child || is(&["terminating", "killed"])).then_some(LATE_READ),
         "open requests" | "no open request" | "requests unknown" => {
             (!is(&["awaiting gap"])).then_some(LATE_READ)
@@ -170,10 +151,9 @@ pub(super) fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
     Some(match state {
         State::Idle => "idle",
         State::Starting { .. } => "starting",
-        State::Running { reload: None, .. } => "running",
-        State::Running { reload: Some(Reload::Held(until)), .. } if now >= until.at => "running, reload due",
-        State::Running { reload: Some(Reload::Held(_)), .. } => "running, reload held",
-        State::Running { reload: Some(Reload::Refused(_)), .. } => return None,
+        State::Running { reload_at: None, .. } => "running",
+        State::Running { reload_at: Some(at), .. } if now >= at.at => "running, reload due",
+        State::Running { reload_at: Some(_), .. } => "running, reload held",
         State::Backoff { until, .. } if now >= until.at => "backoff, due",
         State::Backoff { .. } => "backoff",
         State::Exited { stop: None, .. } => "stopped",
@@ -181,47 +161,40 @@ pub(super) fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
         State::Stopping { stop, phase, .. } => {
             let is_late = stop.deadline.is_some_and(|deadline| now >= deadline.at);
             match phase {
-                Phase::Holding { quit_sent_at: Some(sent), .. } if !is_late && is_recent(sent.at) => {
-                    "holding, just sent"
+                Phase::AwaitingGap { quit_sent_at: Some(sent), .. } if is_late && is_recent(sent.at) => {
+                    return None;
                 }
-                Phase::Holding { until, quit_sent_at: Some(_) } if !is_late && now < until.at => {
-                    "holding, sent"
+                Phase::AwaitingGap { .. } if is_late => "awaiting gap, past deadline",
+                Phase::AwaitingGap { not_before, .. } if now < not_before.at => "awaiting gap, too young",
+                Phase::AwaitingGap { quit_sent_at: Some(sent), until, .. }
+                    if now < until.at && is_recent(sent.at) =>
+                {
+                    "awaiting gap, just sent"
                 }
-                Phase::Holding { quit_sent_at: Some(_), .. } => return None,
-                Phase::Holding { .. } if is_late => "holding, past deadline",
-                Phase::Holding { until, .. } if now >= until.at => "holding, due",
-                Phase::Holding { .. } => "holding",
                 Phase::AwaitingGap { quit_sent_at: Some(_), until, .. } => {
-                    if is_late || now >= until.at {
+                    if now >= until.at {
                         return None;
                     }
                     "awaiting gap, perhaps sent"
                 }
-                Phase::AwaitingGap { .. } if is_late => "awaiting gap, past deadline",
                 Phase::AwaitingGap { until, .. } if now >= until.at => "awaiting gap, due",
                 Phase::AwaitingGap { .. } => "awaiting gap",
-                // Before its next attempt: the timer comes before requests.
-                Phase::Draining { refused: Some(_), .. } if !is_late => "draining, refused",
-                Phase::Draining { refused: Some(_), .. } => return None,
                 Phase::Draining { since, .. } if is_late && is_recent(since.at) => return None,
                 Phase::Draining { .. } if is_late => "draining, past deadline",
                 Phase::Draining { since, .. } if is_recent(since.at) => "draining since now",
                 Phase::Draining { .. } => "draining",
                 Phase::Spacing { until } if now >= until.at => "spacing, due",
                 Phase::Spacing { .. } => "spacing",
-                Phase::Terminating { refused: Some(_), .. } | Phase::Killed { refused: Some(_) } => {
-                    return None;
-                }
-                Phase::Terminating { until, .. } if now >= until.at => "terminating, due",
+                Phase::Terminating { until } if now >= until.at => "terminating, due",
                 Phase::Terminating { .. } => "terminating",
-                Phase::Killed { .. } => "killed",
+                Phase::Killed => "killed",
             }
         }
     })
 }
 
 /// The name of an event in the table; empty for one that it does not have.
-pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
+pub(super) fn event_row(event: &Event) -> &'static str {
     match event {
         Event::Boot => "boot",
         Event::Start => "start",
@@ -229,10 +202,10 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
         Event::SpawnFailed(_) => "spawn failed",
         Event::Exited(Exit::Code(0)) => "exited, code 0",
         Event::Exited(..) => "exited, code 1",
-        Event::Tick if handles_quit => "tick, handler",
         Event::Tick => "tick",
         Event::SignalSent(Signal::Drain) => "SIGQUIT sent",
         Event::SignalRefused(Signal::Drain, _) => "SIGQUIT refused",
+        Event::SignalRefused(Signal::Kill, _) => "SIGKILL refused",
         Event::Observed(_, observed) if observed.aborts_jobs => "aborts jobs",
         // It has waited for the task.
         Event::JobRequests(_, read) if read.ended.elapsed() > RequestsRead::MAX_AGE => "",
@@ -249,10 +222,8 @@ pub(super) fn event_row(event: &Event, handles_quit: bool) -> &'static str {
             ""
         }
         Event::Stop(stop) if !stop.callbacks.is_empty() => "stop, callback",
-        Event::Stop(_) if handles_quit => "stop, handler",
         Event::Stop(_) => "stop",
         Event::Cancel(_) => "cancel",
-        Event::Reload if handles_quit => "reload, handler",
         Event::Reload => "reload",
         Event::CallbackFinished(_) => "called",
         Event::LogRead(_) => "log read",

@@ -11,21 +11,15 @@ use grit_wrapper::supervise::{
 use tokio::time::{Duration, Instant};
 
 use super::{
-    super::{
-        runner::Mode,
-        world::{Happening, Inner},
-    },
+    super::world::{Happening, Inner},
     Wrapper,
     file::File::Saved,
     names::{event_name, state_name},
     probe::Eyes,
-    process::Facts,
     promise::Request,
     table,
 };
 
-/// `supervise::task::PROBE_INTERVAL`.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// `record::recorder::RETRY_DELAY`.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -50,12 +44,6 @@ impl Inner {
     pub(crate) fn wrapper_tick(&mut self, instance: &str, number: u32) {
         let due = self.wrapper(instance, number).and_then(|wrapper| wrapper.supervision.due());
         if due.is_some_and(|due| due <= Instant::now()) {
-            let _answer = self.deliver(instance, Event::Tick);
-        }
-    }
-
-    pub(crate) fn wrapper_looks_for_handler(&mut self, instance: &str, number: u32) {
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.supervision.holds_signal()) {
             let _answer = self.deliver(instance, Event::Tick);
         }
     }
@@ -218,18 +206,11 @@ impl Inner {
         let nothing = (Vec::new(), Ok(Answer::Done));
         let Some(host) = self.hosts.get_mut(instance) else { return nothing };
         let Some(wrapper) = &mut host.wrapper else { return nothing };
-        let handles_quit = wrapper.supervision.asks_for_handler()
-            && host.runner.as_ref().is_some_and(|runner| runner.mode != Mode::AtBarrier)
-            && host.facts.as_ref().is_some_and(Facts::shows_handler);
-        if let Some(facts) = host.facts.as_mut().filter(|_| handles_quit) {
-            facts.handler_is_known = true;
-        }
-        let (name, row_name) = (event_name(&event), table::event_row(&event, handles_quit));
+        let (name, row_name) = (event_name(&event), table::event_row(&event));
         let (request, is_leave) = (Request::of(&event), matches!(event, Event::Leave(_)));
         let before = std::mem::take(&mut wrapper.supervision);
         let earlier = before.state.clone();
-        let Step { next, effects, answer } =
-            before.on(event, Context::new(Moment::now(), &host.policy, handles_quit));
+        let Step { next, effects, answer } = before.on(event, Context::new(Moment::now(), &host.policy));
         let (from, to) = (state_name(&earlier), state_name(&next.state));
         let public = (earlier.public().name(), next.state.public().name());
         let host_name = host.name.clone();
@@ -340,12 +321,8 @@ impl Inner {
     pub(crate) fn schedule(&mut self, instance: &str) {
         let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
         let (number, due) = (wrapper.number, wrapper.supervision.due());
-        let holds = wrapper.supervision.holds_signal();
         if let Some(due) = due {
             self.at(instance, due, Happening::Tick { wrapper: number });
-        }
-        if holds {
-            self.later(instance, LOOK_INTERVAL, Happening::LookForHandler { wrapper: number });
         }
         self.wrapper_looks(instance);
     }

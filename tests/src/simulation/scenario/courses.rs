@@ -13,20 +13,16 @@ use crate::simulation::{
 };
 
 /// The table's states, and more than one way to some of them; twice where the way often fails.
-const STATES: [&str; 33] = [
+const STATES: [&str; 29] = [
     "running",
     "running, stable",
     "running, reload held",
     "running, reload held",
     "running, reload due",
-    "holding",
-    "holding",
-    "holding, due",
-    "holding, past deadline",
-    "holding, sent",
-    "holding, sent",
-    "holding, just sent",
-    "holding, just sent",
+    "awaiting gap, too young",
+    "awaiting gap, too young",
+    "awaiting gap, just sent",
+    "awaiting gap, just sent",
     "awaiting gap",
     "awaiting gap, perhaps sent",
     "awaiting gap, due",
@@ -36,7 +32,7 @@ const STATES: [&str; 33] = [
     "awaiting gap, perhaps sent",
     "draining",
     "draining since now",
-    "draining, refused",
+    "refused",
     "draining, past deadline",
     "draining, slow disk",
     "spacing",
@@ -80,7 +76,7 @@ pub(super) fn to_row(random: &mut Random) -> (Vec<Aimed>, Duration) {
         "terminating, due" | "awaiting gap, due" | "draining, slow disk" => 90,
         _ => 60,
     });
-    let mut event = event(random, state);
+    let event = event(random, state);
     if event == Fault::Host(Action::CallbackEnds) {
         // A callback of an earlier stop is not finished.
         aims.push(aim("running", After(random.millis(0, 2_000)), drain(random.percent(30), true, None)));
@@ -88,21 +84,6 @@ pub(super) fn to_row(random: &mut Random) -> (Vec<Aimed>, Duration) {
         lasts += Duration::from_secs(60);
     }
     let (last, at) = way(random, state, &mut aims);
-    let is_held = state.starts_with("holding") || state.starts_with("running, reload");
-    if is_held && random.percent(35) {
-        // The wrapper sees the handlers in this moment, and not before.
-        let shown = random.millis(0, 15);
-        let seen = match at {
-            BeforeDue(before) => BeforeDue(before + shown),
-            After(after) => After(after.saturating_sub(shown)),
-        };
-        aims.push(aim(last, seen, HANDLER_SHOWN));
-        event = match at {
-            // The timer itself.
-            BeforeDue(_) => HANDLER_SHOWN,
-            After(_) => *random.pick(&[event, Fault::Host(Action::Reload), drain(false, false, None)]),
-        };
-    }
     aims.push(aim(last, at, event));
     if random.percent(30) {
         let later = match at {
@@ -121,48 +102,28 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
     let ready = random.millis(0, 12_000);
     let mut add = |state, at, fault| aims.push(aim(state, at, fault));
     let before_due = BeforeDue(random.millis(0, 8));
-    let hides = |lasts| Fault::Host(Action::HandlerHidden { lasts });
     let long = Duration::from_secs(40);
     let deadline = Some(random.millis(20, 1_000));
     let graceful = drain(false, false, None);
     match state {
+        // The runner is young.
         "running, reload held" => {
-            add("running", After(ready), hides(random.millis(50, 9_000)));
-            add("running", After(ready), Fault::Host(Action::Reload));
+            add("running", After(random.millis(0, 2_900)), Fault::Host(Action::Reload));
             (state, After(random.millis(0, 3_000)))
         }
         "running, reload due" => {
-            add("running", After(ready), hides(long));
-            add("running", After(ready), Fault::Host(Action::Reload));
+            add("running", After(random.millis(0, 2_900)), Fault::Host(Action::Reload));
             ("running, reload held", before_due)
         }
-        "holding" => {
-            add("running", After(ready), hides(random.millis(50, 9_000)));
-            add("running", After(ready), graceful);
+        "awaiting gap, too young" => {
+            add("running", After(random.millis(0, 2_900)), graceful);
             (state, After(random.millis(0, 3_000)))
         }
-        "holding, due" => {
-            add("running", After(ready), hides(long));
+        "awaiting gap, just sent" => {
             add("running", After(ready), graceful);
-            ("holding", before_due)
-        }
-        "holding, past deadline" => {
-            add("running", After(ready), hides(long));
-            add("running", After(ready), drain(false, false, deadline));
-            ("holding", before_due)
-        }
-        "holding, just sent" | "holding, sent" => {
-            let was_sent = random.percent(50);
-            add("running", After(ready), graceful);
-            let last = if was_sent { "draining since now" } else { "awaiting gap" };
-            let kill = random.millis(0, 10);
-            if state == "holding, sent" || random.percent(50) {
-                add(last, After(kill), hides(random.millis(3_000, 14_000)));
-            }
-            add(last, After(kill), Fault::KillWrapper);
-            let after =
-                if state == "holding, sent" { random.millis(510, 6_000) } else { random.millis(0, 30) };
-            ("holding, just sent", After(after))
+            let last = if random.percent(50) { "draining since now" } else { "awaiting gap" };
+            add(last, After(random.millis(0, 10)), Fault::KillWrapper);
+            (state, After(random.millis(0, 30)))
         }
         "awaiting gap" => {
             add("running", After(ready), graceful);
@@ -206,14 +167,14 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
             add("running", After(ready), graceful);
             (state, After(short(random)))
         }
-        "draining, refused" => {
+        "refused" => {
             add(
                 "running",
                 After(ready),
                 Fault::Host(Action::SignalsRefused { lasts: random.millis(500, 30_000) }),
             );
             add("running", After(ready), graceful);
-            (state, After(random.millis(0, 9_000)))
+            ("awaiting gap, too young", After(random.millis(0, 9_000)))
         }
         "draining, past deadline" => {
             add("running", After(ready), drain(false, false, deadline));
@@ -246,7 +207,8 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
 /// What happens in the state.
 fn event(random: &mut Random, state: &'static str) -> Fault {
     if state == "running, stable" {
-        return Fault::Host(Action::HandlerHidden { lasts: Duration::from_secs(5) });
+        // The timer itself.
+        return Fault::Host(Action::Start);
     }
     if state == "draining, slow disk" {
         // SIGQUIT itself.
@@ -272,8 +234,6 @@ fn event(random: &mut Random, state: &'static str) -> Fault {
         _ => Fault::Host(Action::Terminate),
     }
 }
-
-const HANDLER_SHOWN: Fault = Fault::Host(Action::HandlerHidden { lasts: Duration::ZERO });
 
 fn drain(is_forceful: bool, has_callback: bool, deadline: Option<Duration>) -> Fault {
     Fault::Host(Action::Drain { id: 0, is_forceful, deadline, has_callback })

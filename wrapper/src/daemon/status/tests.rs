@@ -41,7 +41,7 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
     let stop = Stop { reason: Arc::from(text(1000)), ..Stop::new(&*text(200), Mode::Graceful) };
     let end = End::SpawnFailed(Arc::from(long.as_str()));
     for state in [
-        State::Running { child, reload: None },
+        State::Running { child, reload_at: None },
         State::Stopping { child, stop: stop.clone(), phase: Phase::draining(Moment::now()) },
         State::Exited { end: end.clone(), stop: Some(stop.clone()) },
     ] {
@@ -78,7 +78,7 @@ fn job_list_has_oldest_jobs_and_counts_younger_jobs() {
 #[test]
 fn process_identity_of_child_is_read_once() {
     let child = ChildInfo::example(std::process::id());
-    let state = State::Running { child, reload: None };
+    let state = State::Running { child, reload_at: None };
     let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
     let now = process::Identity::of(std::process::id()).unwrap();
     assert_eq!(status.process, child.process.to_string());
@@ -154,9 +154,7 @@ async fn time_to_deadline_ignores_changes_of_the_wall_clock() {
         let until = Moment { at: now.at + Duration::from_secs(90), wall: wall + Duration::from_secs(90) };
         let stop = Stop { deadline: Some(until), ..Stop::new("d", Mode::Graceful) };
         let forced = Stop::new("d", Mode::Forceful);
-        for (stop, phase) in
-            [(stop, Phase::draining(now)), (forced, Phase::Terminating { until, refused: None })]
-        {
+        for (stop, phase) in [(stop, Phase::draining(now)), (forced, Phase::Terminating { until })] {
             let state = State::Stopping { child, stop, phase };
             let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
             let left = status.drain.and_then(|drain| drain.until_deadline);

@@ -32,17 +32,19 @@ impl Supervision {
             cancelled,
             observed,
             last_error: _,
+            signal_error: _,
             save_error: _,
         } = self;
         let state = match state {
             State::Starting { child: Some(child) } | State::Running { child, .. } if is_running => {
-                State::Running { child: child.not_after(now), reload: None }
+                State::Running { child: child.not_after(now), reload_at: None }
             }
             State::Stopping { child, mut stop, phase } if is_running => {
                 let child = child.not_after(now);
                 // SIGQUIT may have been sent, and nothing was saved of the reads after it.
-                stop.unconfirmed |= matches!(phase, Phase::AwaitingGap { .. });
-                let mut phase = phase.adopted(&child, observed, now, policy);
+                stop.unconfirmed |=
+                    matches!(phase, Phase::AwaitingGap { not_before, .. } if now >= not_before);
+                let mut phase = phase.adopted(&child, now, policy);
                 if stop.is_late(now) {
                     // The earlier wrapper has sent SIGTERM if it could not write the state file.
                     stop.mode = Mode::Forceful;
@@ -70,6 +72,7 @@ impl Supervision {
             cancelled,
             observed: if is_running { observed } else { Observation::default() },
             last_error: None,
+            signal_error: None,
             save_error: None,
         }
     }
@@ -82,26 +85,21 @@ impl ChildInfo {
 }
 
 impl Phase {
-    fn adopted(self, child: &ChildInfo, observed: Observation, now: Moment, policy: &Policy) -> Self {
+    fn adopted(self, child: &ChildInfo, now: Moment, policy: &Policy) -> Self {
         let quit_sent_at = match self {
             // SIGTERM was sent, or was about to be sent. It is not sent again, and SIGKILL follows in any case.
-            Self::Terminating { until, refused } => {
-                // A refused one may have been sent just now.
-                let until = match refused {
-                    Some(_) => now + policy.termination_timeout(observed.shutdown_timeout),
-                    None => until.min(now + policy.max_termination_timeout()),
-                };
-                return Self::Terminating { until, refused: None };
+            Self::Terminating { until } => {
+                return Self::Terminating { until: until.min(now + policy.max_termination_timeout()) };
             }
-            Self::Killed { .. } => return Self::Terminating { until: now, refused: None },
+            Self::Killed => return Self::Terminating { until: now },
             // SIGTERM was not sent, or could not be saved. SIGQUIT may have been sent just before.
             Self::Spacing { .. } => return Self::Spacing { until: now + FIRST_PROBE },
-            Self::Holding { quit_sent_at, .. } => quit_sent_at,
+            // It was not sent by the earlier wrapper.
+            Self::AwaitingGap { not_before, quit_sent_at, .. } if now < not_before => quit_sent_at,
             // It may have been sent just before the earlier wrapper was killed: in a gap, the state is saved only after the signal.
             Self::AwaitingGap { .. } | Self::Draining { .. } => Some(now),
         };
         // SIGQUIT may have been sent. A second one is harmless; without one the runner would never exit.
-        let until = now.max(child.started + policy.start_grace) + policy.handler_wait;
-        Self::Holding { until, quit_sent_at }
+        Self::awaiting_gap(child.signal_at(now, policy), quit_sent_at, policy)
     }
 }

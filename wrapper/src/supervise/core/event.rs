@@ -32,7 +32,7 @@ pub enum Event {
     SignalSent(Signal),
     /// The kernel refused to send this signal.
     SignalRefused(Signal, Arc<str>),
-    /// Time has passed, or the child handles SIGQUIT now.
+    /// Time has passed.
     /// [`Supervision::due`](super::state::Supervision::due) is the next instant at which time matters.
     Tick,
     /// A probe of this child has shown this.
@@ -131,14 +131,12 @@ pub enum Effect {
 pub struct Context<'a> {
     pub now: Moment,
     pub policy: &'a Policy,
-    /// The child is known to catch SIGQUIT.
-    pub handles_quit: bool,
     pub(super) effects: Vec<Effect>,
 }
 
 impl<'a> Context<'a> {
-    pub fn new(now: Moment, policy: &'a Policy, handles_quit: bool) -> Self {
-        Self { now, policy, handles_quit, effects: Vec::new() }
+    pub fn new(now: Moment, policy: &'a Policy) -> Self {
+        Self { now, policy, effects: Vec::new() }
     }
 
     /// The time between SIGTERM and SIGKILL for a child with this limit for its cleanup.

@@ -35,12 +35,12 @@ fn result_is_lost_if_its_job_is_listed_until_the_child_may_give_up() {
         for is_adopted in [false, true] {
             let state = State::Stopping { child: child(now), stop: graceful(), phase: Phase::draining(now) };
             let mut supervision = Supervision { state, ..Supervision::default() };
-            for (second, from) in probes {
+            for (number, (second, from)) in probes.iter().enumerate() {
                 let observed = Observation { results_lost_from: from.map(at), ..Observation::default() };
                 let event = Event::Observed(child(now), observed);
                 supervision = supervision.with(event, at(*second), &policy).next;
                 // The next wrapper has the same child.
-                if is_adopted {
+                if is_adopted && number == 0 {
                     supervision = supervision.adopted(true, at(*second), &policy);
                 }
             }

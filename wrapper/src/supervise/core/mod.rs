@@ -41,7 +41,7 @@ pub use self::{
     moment::Moment,
     observation::{Observation, RequestsCancelled, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
-    state::{ChildInfo, PastStop, Phase, Refused, Reload, Restarts, RunnerState, State, Supervision},
+    state::{ChildInfo, PastStop, Phase, Restarts, RunnerState, State, Supervision},
     stop::{Cancelled, EndedStop, Mode, Stop, StopId, StopOutcome},
     transition::Step,
 };

@@ -6,12 +6,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// A younger child receives no SIGQUIT and no SIGHUP: GitLab Runner installs its handlers late, and before that SIGQUIT terminates it
-    /// with a stack dump. The kernel's list of handlers is not sufficient, because Go's runtime installs handlers for all signals long
-    /// before the program requests one.
+    /// with a stack dump. The kernel's list of handlers shows nothing, because Go's runtime installs handlers for all signals long before the
+    /// program requests one.
     pub start_grace: Duration,
-    /// Maximum wait for a SIGQUIT handler after [`Policy::start_grace`]. After it the signal is sent anyway.
-    pub handler_wait: Duration,
-    /// Maximum wait for a gap between the job requests of a child that handles SIGQUIT. Zero: SIGQUIT is sent at once.
+    /// Maximum wait for a gap between the job requests of a child. Zero: SIGQUIT is sent at once.
     pub request_gap_timeout: Duration,
     /// Minimum time between SIGQUIT and SIGTERM. GitLab Runner receives stop signals from an unbuffered channel: the second of two
     /// immediate signals can be lost.
@@ -30,8 +28,6 @@ pub struct Policy {
 impl Policy {
     /// Chosen for slow hosts, not measured: at its start the runner does little more than read its configuration.
     pub const START_GRACE: Duration = Duration::from_secs(3);
-    /// A child without a handler by then will never install one.
-    pub const HANDLER_WAIT: Duration = Duration::from_secs(10);
     /// Longer than GitLab holds a request (long polling, 50 s).
     pub const REQUEST_GAP_TIMEOUT: Duration = Duration::from_secs(60);
     /// A thousand times longer than the runner needs to read its channel again.
@@ -62,7 +58,6 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             start_grace: Self::START_GRACE,
-            handler_wait: Self::HANDLER_WAIT,
             request_gap_timeout: Self::REQUEST_GAP_TIMEOUT,
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: None,

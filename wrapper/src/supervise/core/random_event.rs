@@ -1,5 +1,7 @@
 //! The random events of the simulation in `random_tests`.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::{
@@ -24,7 +26,6 @@ pub(super) enum RandomEvent {
     Called,
     /// The child exits unexpectedly.
     Crash(u8),
-    Handles,
     /// The child has so many open job requests, or does not report them.
     JobRequests(Option<u32>),
     /// Time passes, in tenths of a second.
@@ -77,8 +78,7 @@ impl RandomEvent {
             9 => Self::Leave,
             10 => Self::Called,
             11 => Self::Crash(a % 2),
-            12 | 13 => Self::Handles,
-            14 | 15 => Self::Wait(a.into()),
+            12..=15 => Self::Wait(a.into()),
             16 | 17 => Self::UntilDue,
             18 => Self::KilledDuringSpawn { forked: a % 2 == 0, released: b % 2 == 0 },
             19 => Self::SpawnFails,
@@ -98,8 +98,7 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
     (
         prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
         any::<bool>(),
-        // Shorter and longer than the wait for a handler.
-        prop::sample::select(vec![Policy::START_GRACE, 3 * Policy::HANDLER_WAIT]),
+        prop::sample::select(vec![Policy::START_GRACE, Duration::from_secs(30)]),
     )
         .prop_map(|(restart, leave_when_stopped, start_grace)| Policy {
             start_grace,

@@ -31,8 +31,6 @@ struct Simulation {
     /// Unfinished callbacks that a stop of the present child was accepted with, and how often each was made.
     callbacks: HashMap<u8, (bool, u32)>,
     left: bool,
-    /// The child handles SIGQUIT.
-    handles_quit: bool,
     refuses_signal: bool,
 }
 
@@ -48,7 +46,6 @@ impl Simulation {
             killed_at_signal: None,
             callbacks: HashMap::new(),
             left: false,
-            handles_quit: false,
             refuses_signal: false,
         }
     }
@@ -88,12 +85,6 @@ impl Simulation {
                 }
             }
             RandomEvent::Crash(code) => self.end(Exit::Code(code.into())),
-            RandomEvent::Handles => {
-                self.handles_quit = self.child.is_some();
-                if self.supervision.holds_signal() {
-                    self.ignore(&Event::Tick);
-                }
-            }
             RandomEvent::JobRequests(open) => {
                 if let Some(child) = self.supervision.state.child() {
                     self.ignore(&Event::JobRequests(
@@ -156,7 +147,6 @@ impl Simulation {
 
     fn born(&mut self) {
         self.child = Some(Child::born(self.now));
-        self.handles_quit = false;
     }
 
     /// As a wrapper does that finds a state file: see [`crate::supervise::record`] and `Task::resume`.
@@ -235,7 +225,7 @@ impl Simulation {
 
     fn tell(&mut self, event: &Event) -> Result<Answer, Refusal> {
         let before = self.supervision.clone();
-        let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy, self.handles_quit));
+        let step = before.clone().on(event.clone(), Context::new(self.now, &self.policy));
         check_step(&before, event, &step, &self.policy, &format_args!("{before:?} + {event:?}"));
         let signal = step.effects.iter().find(|effect| matches!(effect, Effect::Signal(_)));
         if let (Some(sent), Some(signal)) = (self.killed_at_signal, signal.cloned()) {
@@ -308,12 +298,6 @@ impl Simulation {
     fn settle(&mut self) {
         for _ in 0..32 {
             match &self.supervision.state {
-                // A signal that was refused is sent again.
-                State::Stopping { phase: Phase::Draining { .. } | Phase::Killed { .. }, .. }
-                    if self.supervision.refused_signal().is_some() =>
-                {
-                    self.pass(self.supervision.due().unwrap().saturating_duration_since(self.now.at));
-                }
                 State::Stopping { phase: Phase::Draining { .. }, stop, .. } => match stop.deadline {
                     // Its jobs take longer than that.
                     Some(deadline) => self.pass(deadline.since(self.now)),
@@ -323,7 +307,7 @@ impl Simulation {
                         self.end(Exit::Code(0));
                     }
                 },
-                State::Stopping { phase: Phase::Killed { .. }, .. } => {
+                State::Stopping { phase: Phase::Killed, .. } => {
                     assert!(self.child.as_ref().is_some_and(|child| child.killed), "nobody killed it");
                     self.end(Exit::Signal(9));
                 }

@@ -10,6 +10,7 @@ use super::{
     state::{Phase, State, Supervision},
     stop::Stop,
     table_tests::{child, forceful, graceful},
+    transition::SIGNAL_RETRY_DELAY,
 };
 use crate::supervise::process::Signal;
 
@@ -17,29 +18,27 @@ use crate::supervise::process::Signal;
 fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
     let now = Moment::now();
     let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
-    let refused = |before: Supervision| {
-        let error = "Operation not permitted".into();
-        before.with(Event::SignalRefused(Signal::Drain, error), now, &policy).next
-    };
     let child = child(now);
-    let draining = |quit_sent_at| {
-        let phase = Phase::Holding { until: now, quit_sent_at };
+    let refused = |repeated| {
+        let phase = Phase::Draining { since: now, repeated };
         let state = State::Stopping { child, stop: graceful(), phase };
-        let holding = Supervision { state, ..Supervision::default() };
-        refused(holding.with(Event::Tick, now, &policy).next)
+        let error = "Operation not permitted".into();
+        let draining = Supervision { state, ..Supervision::default() };
+        draining.with(Event::SignalRefused(Signal::Drain, error), now, &policy).next
     };
-    let unsent = draining(None);
-    assert!(unsent.is_quit_refused());
+    let unsent = refused(false);
+    assert!(unsent.awaits_gap());
     let retry = now + (unsent.due().unwrap() - now.at);
+    assert!(retry > now);
     let repeated = unsent.clone().with(Event::Tick, retry, &policy);
     assert_eq!(repeated.effects, [Effect::Signal(Signal::Drain)]);
-    assert!(!repeated.next.is_quit_refused());
+    let sent = repeated.next.clone().with(Event::SignalSent(Signal::Drain), retry, &policy).next;
+    assert_eq!(sent.signal_error, None);
     let cancelled = unsent.with(Event::Cancel(Cancel::default()), now, &policy);
-    assert!(matches!(cancelled.next.state, State::Running { reload: None, .. }));
-    assert!(!cancelled.next.is_quit_refused());
+    assert!(matches!(cancelled.next.state, State::Running { reload_at: None, .. }));
 
     // An earlier wrapper may have sent it.
-    let answer = draining(Some(child.started)).with(Event::Cancel(Cancel::default()), now, &policy).answer;
+    let answer = refused(true).with(Event::Cancel(Cancel::default()), now, &policy).answer;
     assert_eq!(answer, Err(Refusal::TooLate));
     assert_eq!(
         repeated.next.with(Event::Cancel(Cancel::default()), retry, &policy).answer,
@@ -47,12 +46,30 @@ fn refused_sigquit_is_repeated_and_drain_can_be_cancelled() {
     );
 }
 
+#[test]
+fn refused_sigterm_is_followed_by_sigkill_which_is_repeated() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let state = State::Running { child: child(now), reload_at: None };
+    let mut next =
+        Supervision { state, ..Supervision::default() }.with(Event::Stop(forceful()), now, &policy).next;
+    for signal in [Signal::Terminate, Signal::Kill, Signal::Kill] {
+        next = next.with(Event::SignalRefused(signal, "EPERM".into()), now, &policy).next;
+        assert!(next.signal_error.is_some());
+        let due = now + (next.due().unwrap() - now.at);
+        assert_eq!(due.since(now), SIGNAL_RETRY_DELAY);
+        let step = next.with(Event::Tick, due, &policy);
+        assert_eq!(step.effects, [Effect::Signal(Signal::Kill)]);
+        next = step.next;
+    }
+}
+
 /// A second SIGTERM would skip the runner's cleanup. The first one came from another process, or from a wrapper that was killed before it could save it.
 #[test]
 fn runner_that_aborts_its_jobs_gets_no_sigterm() {
     let (now, policy) = (Moment::now(), Policy::default());
     let child = child(now);
-    let running = || Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
+    let running =
+        || Supervision { state: State::Running { child, reload_at: None }, ..Supervision::default() };
     for (aborts_jobs, effects) in [(false, vec![Effect::Signal(Signal::Terminate)]), (true, vec![])] {
         let observed = Observation { aborts_jobs, ..Observation::default() };
         let running = running().with(Event::Observed(child, observed), now, &policy).next;
@@ -74,10 +91,10 @@ fn runner_that_aborts_its_jobs_gets_no_sigquit() {
     let child = child(now);
     for (aborts_jobs, effects) in [(false, vec![Effect::Signal(Signal::Drain)]), (true, vec![])] {
         let observed = Observation { aborts_jobs, ..Observation::default() };
-        let phase = Phase::Holding { until: now, quit_sent_at: None };
+        let phase = Phase::awaiting_gap(now, None, &policy);
         let state = State::Stopping { child, stop: graceful(), phase };
-        let holding = Supervision { state, ..Supervision::default() };
-        let seen = holding.with(Event::Observed(child, observed), now, &policy).next;
+        let waiting = Supervision { state, ..Supervision::default() };
+        let seen = waiting.with(Event::Observed(child, observed), now, &policy).next;
         let step = seen.with(Event::Tick, now, &policy);
         assert_eq!(step.effects, effects, "{aborts_jobs}");
         assert!(matches!(step.next.state, State::Stopping { phase: Phase::Draining { .. }, .. }));
@@ -90,11 +107,7 @@ fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {
     let (now, policy) = (Moment::now(), Policy::default());
     let child = child(now);
     let stop = || Stop { deadline: Some(now), ..graceful() };
-    for phase in [
-        Phase::draining(now),
-        Phase::Holding { until: now, quit_sent_at: None },
-        Phase::AwaitingGap { until: now, open: None, quit_sent_at: None },
-    ] {
+    for phase in [Phase::draining(now), Phase::awaiting_gap(now, None, &policy)] {
         let state = State::Stopping { child, stop: stop(), phase };
         let adopted = Supervision { state, ..Supervision::default() }.adopted(true, now, &policy);
         let step = adopted.with(Event::Tick, now, &policy);
@@ -109,33 +122,12 @@ fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {
     }
 }
 
-/// The wrapper was killed between the second attempt and the record of its success.
-#[test]
-fn sigterm_sent_after_a_refusal_leaves_time_for_the_cleanup() {
-    let (now, policy) = (Moment::now(), Policy::default());
-    let child = child(now);
-    let running = Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
-    let step = running.with(Event::Stop(forceful()), now, &policy);
-    assert_eq!(step.effects, [Effect::Signal(Signal::Terminate)]);
-    let refused = step.next.with(Event::SignalRefused(Signal::Terminate, "EPERM".into()), now, &policy).next;
-    let retry = now + (refused.due().unwrap() - now.at);
-    let step = refused.with(Event::Tick, retry, &policy);
-    assert_eq!(step.effects, [Effect::Signal(Signal::Terminate)]);
-    let timeout = Policy::MIN_TERMINATION_TIMEOUT;
-    let adopted = step.next.clone().adopted(true, retry, &policy);
-    assert_eq!(adopted.due(), Some((retry + timeout).at), "SIGKILL comes early");
-    let again = adopted.adopted(true, retry + timeout, &policy);
-    assert_eq!(again.due(), Some((retry + timeout).at), "SIGKILL comes with the first adoption's time");
-    let sent = step.next.with(Event::SignalSent(Signal::Terminate), retry, &policy).next;
-    assert_eq!((sent.refused_signal(), sent.due()), (None, Some((retry + timeout).at)));
-}
-
 /// The next wrapper, or the new program of an upgrade, may be requested to stop the runner before its first probe.
 #[test]
 fn abort_seen_before_a_drain_is_in_the_state_file() {
     let (now, policy) = (Moment::now(), Policy::default());
     let child = child(now);
-    let running = Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
+    let running = Supervision { state: State::Running { child, reload_at: None }, ..Supervision::default() };
     let observed = Observation {
         aborts_jobs: true,
         shutdown_timeout: Some(Duration::from_secs(600)),

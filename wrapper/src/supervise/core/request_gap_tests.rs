@@ -9,7 +9,8 @@ use super::{
     policy::Policy,
     state::{ChildInfo, Phase, State, Supervision},
     stop::{Cancelled, Mode, Stop, StopOutcome},
-    table_tests::{SECOND, child, exited, forceful, graceful},
+    table_tests::{SECOND, aged, child, exited, forceful, graceful},
+    transition::SIGNAL_RETRY_DELAY,
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -22,12 +23,12 @@ fn read(of: ChildInfo, ended: Moment, open: Option<u32>) -> Event {
 
 /// A drain that waits for a gap since now.
 fn waiting(now: Moment, stop: Stop) -> Supervision {
-    let phase = Phase::Holding { until: now, quit_sent_at: None };
-    let state = State::Stopping { child: child(now), stop, phase };
-    let step = Supervision { state, ..Supervision::default() }.with(Event::Tick, now, &Policy::default());
+    let state = State::Running { child: child(now), reload_at: None };
+    let step =
+        Supervision { state, ..Supervision::default() }.with(Event::Stop(stop), now, &Policy::default());
     assert_eq!(step.effects, [], "no signal before a gap");
     let until = now + Policy::REQUEST_GAP_TIMEOUT;
-    let expected = Phase::AwaitingGap { until, open: None, quit_sent_at: None };
+    let expected = Phase::AwaitingGap { not_before: now, until, open: None, quit_sent_at: None };
     assert!(matches!(&step.next.state, State::Stopping { phase, .. } if *phase == expected));
     step.next
 }
@@ -47,6 +48,22 @@ fn sigquit_waits_until_no_request_is_open() {
         assert_eq!(step.effects, [QUIT]);
         assert_eq!(step.next.state.stop().unwrap().open_requests, recorded);
     }
+}
+
+/// SIGQUIT would end a runner that has not installed its handlers.
+#[test]
+fn sigquit_is_not_sent_to_a_young_child() {
+    let (now, policy) = (Moment::now(), Policy::default());
+    let young = aged(now, SECOND);
+    let state = State::Running { child: young, reload_at: None };
+    let step = Supervision { state, ..Supervision::default() }.with(Event::Stop(graceful()), now, &policy);
+    let old = now + policy.start_grace - SECOND;
+    for at in [now, old - Duration::from_millis(1)] {
+        let step = step.next.clone().with(read(young, at, Some(0)), at, &policy);
+        assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));
+    }
+    assert_eq!(step.next.clone().with(read(young, old, Some(0)), old, &policy).effects, [QUIT]);
+    assert_eq!(step.next.due(), Some((old + policy.request_gap_timeout).at));
 }
 
 /// The task was busy, for example with a slow write of the state file. Meanwhile, the runner has requested jobs.
@@ -94,7 +111,7 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
     // The next wrapper reads this from the state file, waits for another gap, and cannot cancel.
     let adopted = step.next.clone().adopted(true, timeout, &policy);
-    let again = adopted.with(Event::Tick, timeout + policy.handler_wait, &policy);
+    let again = adopted.with(Event::Tick, timeout, &policy);
     assert_eq!(again.effects, []);
     let of = again.next.state.child().unwrap();
     assert_eq!(of, child(now));
@@ -108,7 +125,7 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!(again.next.state.stop().unwrap().open_requests, Some(2), "at the first SIGQUIT");
     // The first SIGQUIT was perhaps never sent.
     let more = adopted_gap.with(read(of, timeout, Some(3)), timeout, &policy).next;
-    let more = more.with(Event::Tick, timeout + policy.handler_wait + policy.request_gap_timeout, &policy);
+    let more = more.with(Event::Tick, timeout + policy.request_gap_timeout, &policy);
     assert_eq!((more.effects, more.next.state.stop().unwrap().open_requests), (vec![QUIT], Some(3)));
     let ended = step.next.with(exited(Exit::Code(0)), timeout, &policy).next;
     let stop = ended.state.stop().unwrap();
@@ -132,7 +149,7 @@ fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
     let (now, policy) = (Moment::now(), Policy::default());
     let cancelled = waiting(now, graceful()).with(Event::Cancel(Cancel::default()), now, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done));
-    assert!(matches!(cancelled.next.state, State::Running { reload: None, .. }));
+    assert!(matches!(cancelled.next.state, State::Running { reload_at: None, .. }));
     // The runner was not asked to drain, so that SIGTERM needs no distance from SIGQUIT.
     let forced = waiting(now, graceful()).with(Event::Stop(forceful()), now, &policy);
     assert_eq!(forced.effects, [Effect::Signal(Signal::Terminate)]);
@@ -150,7 +167,7 @@ fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
 fn adopted_child_gets_sigquit_once_and_in_a_gap() {
     let (now, policy) = (Moment::now(), Policy::default());
     let adopted = waiting(now, graceful()).adopted(true, now, &policy);
-    let step = adopted.with(Event::Tick, now + policy.handler_wait, &policy);
+    let step = adopted.with(Event::Tick, now, &policy);
     assert_eq!(step.effects, []);
     assert!(matches!(step.next.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. }));
 }
@@ -159,9 +176,8 @@ fn adopted_child_gets_sigquit_once_and_in_a_gap() {
 fn no_gap_is_awaited_with_a_timeout_of_0() {
     let now = Moment::now();
     let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
-    let phase = Phase::Holding { until: now, quit_sent_at: None };
-    let state = State::Stopping { child: child(now), stop: graceful(), phase };
-    let step = Supervision { state, ..Supervision::default() }.with(Event::Tick, now, &policy);
+    let state = State::Running { child: child(now), reload_at: None };
+    let step = Supervision { state, ..Supervision::default() }.with(Event::Stop(graceful()), now, &policy);
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, None);
 }
@@ -175,9 +191,10 @@ fn refused_sigquit_waits_for_another_gap() {
     assert_eq!(step.effects, [QUIT]);
     let refused = step.next.with(Event::SignalRefused(Signal::Drain, "EPERM".into()), now, &policy).next;
     assert_eq!(refused.state.stop().unwrap().open_requests, None, "the runner has not received it");
-    let retry = now + (refused.due().unwrap() - now.at);
-    let step = refused.with(Event::Tick, retry, &policy);
-    assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true));
+    assert_eq!(refused.signal_error.as_deref(), Some("SIGQUIT: EPERM"));
+    let step = refused.with(requests(0, now + SECOND), now + SECOND, &policy);
+    assert_eq!((step.effects.as_slice(), step.next.awaits_gap()), (&[][..], true), "too early");
+    let retry = now + SIGNAL_RETRY_DELAY;
     let cancelled = step.next.clone().with(Event::Cancel(Cancel::default()), retry, &policy);
     assert_eq!(cancelled.answer, Ok(Answer::Done), "it was not sent");
     let open = step.next.with(requests(1, retry), retry, &policy).next;
@@ -220,7 +237,7 @@ fn requests_counted_after_sigquit_decide_the_outcome() {
     };
     let at_once = |reports_requests| {
         let policy = Policy { request_gap_timeout: Duration::ZERO, ..Policy::default() };
-        let phase = Phase::Holding { until: now, quit_sent_at: None };
+        let phase = Phase::awaiting_gap(now, None, &policy);
         let state = State::Stopping { child: child(now), stop: graceful(), phase };
         let observed = Observation { reports_requests, ..Observation::default() };
         let step = Supervision { state, observed, ..Supervision::default() }.with(Event::Tick, now, &policy);
@@ -255,7 +272,7 @@ fn requests_counted_after_sigquit_decide_the_outcome() {
 fn drain_is_not_clean_after_a_kill_near_sigquit() {
     let (now, policy) = (Moment::now(), Policy::default());
     let again = |saved: Supervision| {
-        let later = now + policy.handler_wait;
+        let later = now;
         let adopted = saved.adopted(true, now, &policy).with(Event::Tick, later, &policy).next;
         let of = adopted.state.child().unwrap();
         let step = adopted.with(read(of, later, Some(0)), later, &policy);

@@ -13,7 +13,7 @@ use super::{
     policy::{Leftovers, Policy},
     stop::{Cancelled, Mode, Stop},
 };
-use crate::supervise::process::{Identity, Signal};
+use crate::supervise::process::Identity;
 
 /// The state of the child and of its supervision. It is also the content of the state file, except what the next wrapper finds out itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct Supervision {
     /// The last error in the log of the child that has failed.
     #[serde(skip)]
     pub last_error: Option<Arc<str>>,
+    /// Why the last signal to the child was refused, for example because the child runs as another user now.
+    #[serde(skip)]
+    pub signal_error: Option<Arc<str>>,
     /// Why the state file does not have this state, if there is such a file.
     #[serde(skip)]
     pub save_error: Option<Arc<str>>,
@@ -50,13 +53,6 @@ pub struct Restarts {
     pub stable_at: Option<Moment>,
 }
 
-/// A signal that the kernel refused to send, for example because the child runs as another user now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    pub error: Arc<str>,
-    pub retry_at: Moment,
-}
-
 /// A stop that is over, and the end of its child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastStop {
@@ -71,29 +67,15 @@ pub enum State {
     #[default]
     Idle,
     /// A child is being started. It waits at the exec barrier until the state file has its identity, which is `None` before.
-    Starting {
-        child: Option<ChildInfo>,
-    },
-    Running {
-        child: ChildInfo,
-        reload: Option<Reload>,
-    },
+    Starting { child: Option<ChildInfo> },
+    /// `reload_at`: when SIGHUP is sent.
+    Running { child: ChildInfo, reload_at: Option<Moment> },
     /// It is being stopped.
-    Stopping {
-        child: ChildInfo,
-        stop: Stop,
-        phase: Phase,
-    },
+    Stopping { child: ChildInfo, stop: Stop, phase: Phase },
     /// It ended unexpectedly, and is restarted at `until`.
-    Backoff {
-        until: Moment,
-        end: End,
-    },
+    Backoff { until: Moment, end: End },
     /// It has ended, or was never started. `stop` is the request that caused this.
-    Exited {
-        end: End,
-        stop: Option<Stop>,
-    },
+    Exited { end: End, stop: Option<Stop> },
 }
 
 /// The states that the log, the status, the APIs and the metrics have in common.
@@ -161,38 +143,28 @@ impl ChildInfo {
     }
 }
 
-/// A SIGHUP that was not sent yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reload {
-    /// It is held back until the child handles signals, at the latest until this moment.
-    Held(Moment),
-    Refused(Refused),
-}
-
 /// The progress of a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Graceful. SIGQUIT is held back until the child handles it, at the latest until `until`.
-    /// `quit_sent_at` is when an earlier wrapper sent it, or was about to send it. It is then sent again.
-    Holding { until: Moment, quit_sent_at: Option<Moment> },
-    /// Graceful. The child handles SIGQUIT, which is held back until no job request is open, at the latest until `until`: the child cancels its open
-    /// requests, and a job that GitLab has assigned to one is lost. `open` is the number of open requests, if it is known.
-    AwaitingGap { until: Moment, open: Option<u32>, quit_sent_at: Option<Moment> },
+    /// Graceful. From `not_before` on, SIGQUIT is sent when no job request is open, at the latest at `until`: the child cancels its open requests, and
+    /// a job that GitLab has assigned to one is lost. `open` is the number of open requests, if it is known. `quit_sent_at` is when an earlier wrapper
+    /// sent SIGQUIT, or was about to send it. It is then sent again.
+    AwaitingGap { not_before: Moment, until: Moment, open: Option<u32>, quit_sent_at: Option<Moment> },
     /// Graceful. SIGQUIT was sent, and the child finishes its jobs. `repeated`: a previous wrapper may also have sent it.
-    Draining { since: Moment, repeated: bool, refused: Option<Refused> },
+    Draining { since: Moment, repeated: bool },
     /// Forceful. SIGTERM is held back until the child has read SIGQUIT, and the next wrapper has probed the child.
     Spacing { until: Moment },
     /// Forceful. SIGTERM was sent. The process group is killed at `until`.
-    Terminating { until: Moment, refused: Option<Refused> },
+    Terminating { until: Moment },
     /// SIGKILL was sent to the process group.
-    Killed { refused: Option<Refused> },
+    Killed,
 }
 
 #[cfg(test)]
 impl Phase {
     /// SIGQUIT was sent for the first time.
     pub(crate) fn draining(since: Moment) -> Self {
-        Self::Draining { since, repeated: false, refused: None }
+        Self::Draining { since, repeated: false }
     }
 }
 
@@ -200,18 +172,8 @@ impl Phase {
     /// The stop is forceful: the child aborts its jobs.
     pub fn is_forceful(&self) -> bool {
         match self {
-            Self::Holding { .. } | Self::AwaitingGap { .. } | Self::Draining { .. } => false,
-            Self::Spacing { .. } | Self::Terminating { .. } | Self::Killed { .. } => true,
-        }
-    }
-
-    /// The signal that the kernel refused to send, and that is sent again later.
-    pub(super) fn refused(&mut self) -> Option<(Signal, &mut Option<Refused>)> {
-        match self {
-            Self::Draining { refused, .. } => Some((Signal::Drain, refused)),
-            Self::Terminating { refused, .. } => Some((Signal::Terminate, refused)),
-            Self::Killed { refused } => Some((Signal::Kill, refused)),
-            Self::Holding { .. } | Self::AwaitingGap { .. } | Self::Spacing { .. } => None,
+            Self::AwaitingGap { .. } | Self::Draining { .. } => false,
+            Self::Spacing { .. } | Self::Terminating { .. } | Self::Killed => true,
         }
     }
 }
@@ -219,46 +181,20 @@ impl Phase {
 impl Supervision {
     /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
     pub fn due(&self) -> Option<Instant> {
-        let retry = self.refused_signal().map(|(_, refused)| refused.retry_at);
         let due = match &self.state {
             State::Idle | State::Starting { .. } | State::Exited { .. } => None,
-            State::Running { reload, .. } => {
-                let held = reload.iter().filter_map(|reload| match reload {
-                    Reload::Held(until) => Some(*until),
-                    Reload::Refused(_) => None,
-                });
-                held.chain(self.restarts.stable_at).min()
+            State::Running { reload_at, .. } => {
+                reload_at.iter().copied().chain(self.restarts.stable_at).min()
             }
             State::Backoff { until, .. } => Some(*until),
             State::Stopping { stop, phase, .. } => match *phase {
-                Phase::Holding { until, .. } | Phase::AwaitingGap { until, .. } => {
-                    stop.deadline.into_iter().chain([until]).min()
-                }
+                Phase::AwaitingGap { until, .. } => stop.deadline.into_iter().chain([until]).min(),
                 Phase::Draining { .. } => stop.deadline,
-                Phase::Spacing { until } | Phase::Terminating { until, .. } => Some(until),
-                Phase::Killed { .. } => None,
+                Phase::Spacing { until } | Phase::Terminating { until } => Some(until),
+                Phase::Killed => None,
             },
         };
-        due.into_iter().chain(retry).min().map(|moment| moment.at)
-    }
-
-    /// The signal that the state waits for, if the kernel refused to send it.
-    pub fn refused_signal(&self) -> Option<(Signal, &Refused)> {
-        match &self.state {
-            State::Running { reload: Some(Reload::Refused(refused)), .. } => Some((Signal::Reload, refused)),
-            State::Stopping { phase, .. } => match phase {
-                Phase::Draining { refused, .. } => Some((Signal::Drain, refused.as_ref()?)),
-                Phase::Terminating { refused, .. } => Some((Signal::Terminate, refused.as_ref()?)),
-                Phase::Killed { refused } => Some((Signal::Kill, refused.as_ref()?)),
-                Phase::Holding { .. } | Phase::AwaitingGap { .. } | Phase::Spacing { .. } => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Whether SIGQUIT was refused, so that the drain in progress has not reached the child.
-    pub fn is_quit_refused(&self) -> bool {
-        matches!(self.refused_signal(), Some((Signal::Drain, _)))
+        due.map(|moment| moment.at)
     }
 
     /// What happens to the processes that the child leaves behind: after a forceful stop they are killed, whatever the policy.
@@ -295,20 +231,6 @@ impl Supervision {
     /// Whether SIGQUIT is held back until no job request is open.
     pub fn awaits_gap(&self) -> bool {
         matches!(self.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. })
-    }
-
-    /// Whether the next event may send a signal that the child has to handle.
-    pub fn asks_for_handler(&self) -> bool {
-        matches!(self.state, State::Running { .. } | State::Stopping { phase: Phase::Holding { .. }, .. })
-    }
-
-    /// Whether a signal is held back until the child handles it.
-    pub fn holds_signal(&self) -> bool {
-        matches!(
-            self.state,
-            State::Running { reload: Some(Reload::Held(_)), .. }
-                | State::Stopping { phase: Phase::Holding { .. }, .. }
-        )
     }
 }
 
@@ -349,12 +271,11 @@ impl State {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Stopping { phase, .. } => match phase {
-                Phase::Holding { .. } => "holding",
                 Phase::AwaitingGap { .. } => "awaiting gap",
                 Phase::Draining { .. } => "draining",
                 Phase::Spacing { .. } => "spacing",
                 Phase::Terminating { .. } => "terminating",
-                Phase::Killed { .. } => "killed",
+                Phase::Killed => "killed",
             },
             other => other.public().name(),
         }

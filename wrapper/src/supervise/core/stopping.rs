@@ -8,9 +8,9 @@ use super::{
     event::{Answer, Cancel, Context, Effect, Refusal},
     moment::Moment,
     observation::{RequestsCancelled, RequestsRead},
-    state::{ChildInfo, Phase, Refused, State, Supervision},
+    state::{ChildInfo, Phase, State, Supervision},
     stop::{Cancelled, EndedStop, Mode, Stop, StopId, StopOutcome},
-    transition::{Answered, SIGNAL_RETRY_DELAY},
+    transition::Answered,
 };
 use crate::supervise::process::Signal;
 
@@ -81,7 +81,7 @@ impl Supervision {
         stop.aborts_jobs |= self.observed.aborts_jobs;
         match stop.mode {
             Mode::Graceful => {
-                let phase = Phase::Holding { until: child.signal_at_latest(cx), quit_sent_at: None };
+                let phase = Phase::awaiting_gap(child.signal_at(cx.now, cx.policy), None, cx.policy);
                 self.state = State::Stopping { child, stop, phase };
                 self.advance_stop(cx);
             }
@@ -93,9 +93,9 @@ impl Supervision {
     fn escalate(&mut self, child: ChildInfo, mut stop: Stop, phase: Phase, cx: &mut Context<'_>) {
         stop.mode = Mode::Forceful;
         let quit_sent_at = match phase {
-            Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
+            Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
             Phase::Draining { since, .. } => Some(since),
-            Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed { .. } => {
+            Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => {
                 return self.state = State::Stopping { child, stop, phase };
             }
         };
@@ -115,10 +115,10 @@ impl Supervision {
             cx.add(Effect::Signal(Signal::Terminate));
         }
         let until = cx.now + cx.termination_timeout(self.observed);
-        self.state = State::Stopping { child, stop, phase: Phase::Terminating { until, refused: None } };
+        self.state = State::Stopping { child, stop, phase: Phase::Terminating { until } };
     }
 
-    /// Time has passed, or the child handles SIGQUIT now: makes a late stop forceful, and sends the signal that is due.
+    /// Time has passed: makes a late stop forceful, and sends the signal that is due.
     pub(super) fn advance_stop(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         let (child, stop, mut phase) = match std::mem::take(&mut self.state) {
@@ -127,64 +127,31 @@ impl Supervision {
         };
         match phase {
             _ if stop.is_late(now) => return self.escalate(child, stop, phase, cx),
-            Phase::Holding { until, quit_sent_at } if child.can_take_signal(until, cx) => {
-                return self.await_gap(child, stop, quit_sent_at, cx);
-            }
-            // The runner has requested jobs meanwhile, so that the gap is over.
-            Phase::Draining { since, repeated, refused: Some(Refused { retry_at, .. }) }
-                if now >= retry_at =>
-            {
-                return self.await_gap(child, stop, repeated.then_some(since), cx);
-            }
-            Phase::AwaitingGap { until, open, quit_sent_at } if now >= until => {
-                // No read has shown a number of this runner, which reports them.
-                return self.quit(child, stop, open, open.is_none(), quit_sent_at, cx);
+            Phase::AwaitingGap { until, open, quit_sent_at, .. } if now >= until => {
+                // No read has shown a number of this runner, which reports them. Without a timeout, nothing was read in this stop: the reads after
+                // SIGQUIT may show that no request was cancelled.
+                let reports = !cx.policy.request_gap_timeout.is_zero() || self.observed.reports_requests;
+                let unconfirmed = open.is_none() && reports;
+                return self.quit(child, stop, open, unconfirmed, quit_sent_at, cx);
             }
             Phase::Spacing { until } if now >= until => return self.terminate(child, stop, cx),
-            Phase::Terminating { until, .. } if now >= until => {
+            Phase::Terminating { until } if now >= until => {
                 cx.add(Effect::Signal(Signal::Kill));
-                phase = Phase::Killed { refused: None };
+                phase = Phase::Killed;
             }
             _ => {}
         }
-        if let Some((signal, refused)) = phase.refused()
-            && let Some(Refused { retry_at, .. }) = refused
-            && now >= *retry_at
-        {
-            if signal == Signal::Terminate && stop.aborts_jobs {
-                *refused = None;
-            } else {
-                // Kept until the signal is sent: the next wrapper must not take the time of the first attempt as the time of SIGTERM.
-                *retry_at = now + SIGNAL_RETRY_DELAY;
-                cx.add(Effect::Signal(signal));
-            }
-        }
-        self.state = State::Stopping { child, stop, phase };
-    }
-
-    /// The child can take SIGQUIT, which waits for a gap between its job requests.
-    fn await_gap(
-        &mut self,
-        child: ChildInfo,
-        stop: Stop,
-        quit_sent_at: Option<Moment>,
-        cx: &mut Context<'_>,
-    ) {
-        let timeout = cx.policy.request_gap_timeout;
-        if timeout.is_zero() {
-            // Nothing was read in this stop. The reads after SIGQUIT may show that no request was cancelled.
-            return self.quit(child, stop, None, self.observed.reports_requests, quit_sent_at, cx);
-        }
-        let phase = Phase::AwaitingGap { until: cx.now + timeout, open: None, quit_sent_at };
         self.state = State::Stopping { child, stop, phase };
     }
 
     /// A number of open job requests was read, or cannot be read.
     pub(super) fn job_requests(&mut self, of: ChildInfo, read: RequestsRead, cx: &mut Context<'_>) {
         match &mut self.state {
-            State::Stopping { child, stop, phase: Phase::AwaitingGap { open, quit_sent_at, .. } }
-                if *child == of =>
-            {
+            State::Stopping {
+                child,
+                stop,
+                phase: Phase::AwaitingGap { not_before, open, quit_sent_at, .. },
+            } if *child == of && cx.now >= *not_before => {
                 if read.open > Some(0) {
                     *open = read.open;
                 } else if cx.now.since(read.ended) <= RequestsRead::MAX_AGE {
@@ -206,9 +173,7 @@ impl Supervision {
     /// What the child has counted after SIGQUIT is true, whatever was read before it.
     pub(super) fn requests_cancelled(&mut self, of: ChildInfo, cancelled: RequestsCancelled) {
         match &mut self.state {
-            State::Stopping { child, stop, phase: Phase::Draining { repeated, refused: None, .. } }
-                if *child == of =>
-            {
+            State::Stopping { child, stop, phase: Phase::Draining { repeated, .. } } if *child == of => {
                 let RequestsCancelled { number, is_final } = cancelled;
                 if *repeated {
                     stop.open_requests =
@@ -241,7 +206,7 @@ impl Supervision {
         if !stop.aborts_jobs {
             cx.add(Effect::Signal(Signal::Drain));
         }
-        let phase = Phase::Draining { since: cx.now, repeated: earlier.is_some(), refused: None };
+        let phase = Phase::Draining { since: cx.now, repeated: earlier.is_some() };
         self.state = State::Stopping { child, stop, phase };
     }
 
@@ -250,11 +215,7 @@ impl Supervision {
             return Err(if self.leaving { Refusal::Leaving } else { Refusal::NotStopping });
         };
         let is_signalled = match phase {
-            Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => {
-                quit_sent_at.is_some()
-            }
-            // It has not drained, although the state says so.
-            Phase::Draining { repeated: false, refused: Some(_), .. } => false,
+            Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at.is_some(),
             _ => true,
         };
         if self.leaving {
@@ -269,7 +230,7 @@ impl Supervision {
         }
         cx.add(Effect::Count(EndedStop::new(stop)));
         self.cancelled = Some(Arc::new(Cancelled { id: stop.id.clone(), by, at: cx.now }));
-        self.state = State::Running { child: *child, reload: None };
+        self.state = State::Running { child: *child, reload_at: None };
         Ok(Answer::Done)
     }
 }

@@ -14,7 +14,7 @@ use super::{
     moment::Moment,
     observation::{Observation, RequestsRead},
     policy::{Leftovers, Policy, RestartWhen},
-    state::{ChildInfo, Phase, Refused, Reload, State, Supervision},
+    state::{ChildInfo, Phase, State, Supervision},
     stop::{Mode, Stop, StopOutcome},
     transition::Step,
 };
@@ -69,59 +69,29 @@ pub(super) fn states(now: Moment) -> Vec<(&'static str, State)> {
     let child = child(now);
     let later = now + 5 * SECOND;
     let stopping = |stop, phase| State::Stopping { child, stop, phase };
-    let refused = |retry_at| {
-        let refused = Some(Refused { error: "not permitted".into(), retry_at });
-        Phase::Draining { since: child.started, repeated: false, refused }
-    };
+    let waits =
+        |not_before, until, open, quit_sent_at| Phase::AwaitingGap { not_before, until, open, quit_sent_at };
     let dated = Stop { deadline: Some(now), ..graceful() };
     vec![
         ("idle", State::Idle),
         ("starting", State::Starting { child: None }),
-        ("running", State::Running { child, reload: None }),
-        ("running, reload held", State::Running { child, reload: Some(Reload::Held(later)) }),
-        ("running, reload due", State::Running { child, reload: Some(Reload::Held(now)) }),
-        ("holding", stopping(graceful(), Phase::Holding { until: later, quit_sent_at: None })),
-        ("holding, due", stopping(graceful(), Phase::Holding { until: now, quit_sent_at: None })),
-        (
-            "holding, past deadline",
-            stopping(dated.clone(), Phase::Holding { until: later, quit_sent_at: None }),
-        ),
-        (
-            "holding, sent",
-            stopping(graceful(), Phase::Holding { until: later, quit_sent_at: Some(child.started) }),
-        ),
-        (
-            "holding, just sent",
-            stopping(graceful(), Phase::Holding { until: later, quit_sent_at: Some(now) }),
-        ),
-        (
-            "awaiting gap",
-            stopping(graceful(), Phase::AwaitingGap { until: later, open: Some(2), quit_sent_at: None }),
-        ),
-        (
-            "awaiting gap, perhaps sent",
-            stopping(
-                graceful(),
-                Phase::AwaitingGap { until: later, open: Some(2), quit_sent_at: Some(child.started) },
-            ),
-        ),
-        (
-            "awaiting gap, due",
-            stopping(graceful(), Phase::AwaitingGap { until: now, open: Some(2), quit_sent_at: None }),
-        ),
-        (
-            "awaiting gap, past deadline",
-            stopping(dated.clone(), Phase::AwaitingGap { until: later, open: None, quit_sent_at: None }),
-        ),
+        ("running", State::Running { child, reload_at: None }),
+        ("running, reload held", State::Running { child, reload_at: Some(later) }),
+        ("running, reload due", State::Running { child, reload_at: Some(now) }),
+        ("awaiting gap, too young", stopping(graceful(), waits(later, later + SECOND, None, None))),
+        ("awaiting gap", stopping(graceful(), waits(now, later, Some(2), None))),
+        ("awaiting gap, perhaps sent", stopping(graceful(), waits(now, later, Some(2), Some(child.started)))),
+        ("awaiting gap, just sent", stopping(graceful(), waits(now, later, None, Some(now)))),
+        ("awaiting gap, due", stopping(graceful(), waits(now, now, Some(2), None))),
+        ("awaiting gap, past deadline", stopping(dated.clone(), waits(now, later, None, None))),
         ("draining", stopping(graceful(), Phase::draining(child.started))),
         ("draining since now", stopping(graceful(), Phase::draining(now))),
-        ("draining, refused", stopping(graceful(), refused(now))),
         ("draining, past deadline", stopping(dated, Phase::draining(child.started))),
         ("spacing", stopping(forceful(), Phase::Spacing { until: later })),
         ("spacing, due", stopping(forceful(), Phase::Spacing { until: now })),
-        ("terminating", stopping(forceful(), Phase::Terminating { until: later, refused: None })),
-        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now, refused: None })),
-        ("killed", stopping(forceful(), Phase::Killed { refused: None })),
+        ("terminating", stopping(forceful(), Phase::Terminating { until: later })),
+        ("terminating, due", stopping(forceful(), Phase::Terminating { until: now })),
+        ("killed", stopping(forceful(), Phase::Killed)),
         ("backoff", State::Backoff { until: later, end: end() }),
         ("backoff, due", State::Backoff { until: now, end: end() }),
         ("stopped", State::Exited { end: end(), stop: None }),
@@ -129,47 +99,41 @@ pub(super) fn states(now: Moment) -> Vec<(&'static str, State)> {
     ]
 }
 
-/// One of every event, and whether the child handles SIGQUIT.
-fn events(now: Moment) -> Vec<(&'static str, Event, bool)> {
+/// One of every event.
+fn events(now: Moment) -> Vec<(&'static str, Event)> {
     let with_callback = Stop { callbacks: vec![callback(1)], ..graceful() };
     let child = child(now);
     let requests = |open| Event::JobRequests(child, RequestsRead { ended: now, open, may_begin: false });
+    let aborts = Observation { aborts_jobs: true, ..Observation::default() };
     vec![
-        ("boot", Event::Boot, false),
-        ("start", Event::Start, false),
-        ("spawned", spawned(now), false),
-        ("spawn failed", Event::SpawnFailed(Arc::from("no")), false),
-        ("exited, code 0", exited(Exit::Code(0)), false),
-        ("exited, code 1", exited(Exit::Code(1)), false),
-        ("tick", Event::Tick, false),
-        ("tick, handler", Event::Tick, true),
-        ("SIGQUIT sent", Event::SignalSent(Signal::Drain), false),
-        ("SIGQUIT refused", Event::SignalRefused(Signal::Drain, "not permitted".into()), false),
-        (
-            "aborts jobs",
-            Event::Observed(child, Observation { aborts_jobs: true, ..Observation::default() }),
-            false,
-        ),
-        ("open requests", requests(Some(1)), true),
-        ("no open request", requests(Some(0)), true),
-        ("requests unknown", requests(None), true),
-        ("stop", Event::Stop(graceful()), false),
-        ("stop, handler", Event::Stop(graceful()), true),
-        ("stop, callback", Event::Stop(with_callback), false),
-        ("force", Event::Stop(forceful()), false),
-        ("cancel", Event::Cancel(Cancel::default()), false),
-        ("reload", Event::Reload, false),
-        ("reload, handler", Event::Reload, true),
-        ("called", Event::CallbackFinished(callback(1)), false),
-        ("log read", Event::LogRead(Arc::from("why")), false),
-        ("leave", Event::Leave(graceful()), false),
+        ("boot", Event::Boot),
+        ("start", Event::Start),
+        ("spawned", spawned(now)),
+        ("spawn failed", Event::SpawnFailed(Arc::from("no"))),
+        ("exited, code 0", exited(Exit::Code(0))),
+        ("exited, code 1", exited(Exit::Code(1))),
+        ("tick", Event::Tick),
+        ("SIGQUIT sent", Event::SignalSent(Signal::Drain)),
+        ("SIGQUIT refused", Event::SignalRefused(Signal::Drain, "not permitted".into())),
+        ("SIGKILL refused", Event::SignalRefused(Signal::Kill, "not permitted".into())),
+        ("aborts jobs", Event::Observed(child, aborts)),
+        ("open requests", requests(Some(1))),
+        ("no open request", requests(Some(0))),
+        ("requests unknown", requests(None)),
+        ("stop", Event::Stop(graceful())),
+        ("stop, callback", Event::Stop(with_callback)),
+        ("force", Event::Stop(forceful())),
+        ("cancel", Event::Cancel(Cancel::default())),
+        ("reload", Event::Reload),
+        ("called", Event::CallbackFinished(callback(1))),
+        ("log read", Event::LogRead(Arc::from("why"))),
+        ("leave", Event::Leave(graceful())),
     ]
 }
 
 impl Supervision {
-    /// The transition where it is unknown whether the child handles SIGQUIT.
     pub(super) fn with(self, event: Event, now: Moment, policy: &Policy) -> Step {
-        self.on(event, Context::new(now, policy, false))
+        self.on(event, Context::new(now, policy))
     }
 }
 
@@ -196,10 +160,9 @@ fn transition_table_matches_snapshot() {
     let now = Moment::now();
     let mut table = String::new();
     for (state_name, state) in states(now) {
-        for (event_name, event, handles_quit) in events(now) {
+        for (event_name, event) in events(now) {
             let before = Supervision { state: state.clone(), ..Supervision::default() };
-            let Step { next, effects, answer } =
-                before.on(event, Context::new(now, &on_failure(), handles_quit));
+            let Step { next, effects, answer } = before.on(event, Context::new(now, &on_failure()));
             let same = if next.state == state { " (same)" } else { "" };
             let effects: Vec<_> = effects.iter().map(word).collect();
             let answer = match answer {
@@ -228,9 +191,9 @@ fn each_transition_keeps_invariants() {
     {
         for leaving in [false, true] {
             for (state_name, state) in states(now) {
-                for (event_name, event, handles_quit) in events(now) {
+                for (event_name, event) in events(now) {
                     let before = Supervision { state: state.clone(), leaving, ..Supervision::default() };
-                    let step = before.clone().on(event.clone(), Context::new(now, &policy, handles_quit));
+                    let step = before.clone().on(event.clone(), Context::new(now, &policy));
                     check_step(
                         &before,
                         &event,
@@ -268,16 +231,7 @@ pub(super) fn check_step(
         assert!(effects.iter().all(|effect| *effect == Effect::Leave), "{context}: {effects:?}");
     }
     if count(&Effect::Signal(Signal::Drain)) == 1 && !policy.request_gap_timeout.is_zero() {
-        let (sent, was_waiting) = match &before.state {
-            State::Stopping { phase, .. } => match phase {
-                Phase::AwaitingGap { .. } => (false, true),
-                // It was refused.
-                Phase::Draining { .. } => (true, false),
-                _ => (false, false),
-            },
-            _ => (false, false),
-        };
-        assert!(sent || was_waiting, "{context}: SIGQUIT without a gap");
+        assert!(before.awaits_gap(), "{context}: SIGQUIT without a gap");
     }
     let is_over = |supervision: &Supervision| matches!(supervision.state, State::Exited { .. });
     let ends = is_over(next) && (!is_over(before) || matches!(event, Event::Leave(_)));
@@ -299,7 +253,7 @@ pub(super) fn check_step(
     }
     // No state that moves on by itself forgets when.
     if let State::Stopping { phase, .. } = &next.state
-        && !matches!(phase, Phase::Draining { .. } | Phase::Killed { .. })
+        && !matches!(phase, Phase::Draining { .. } | Phase::Killed)
     {
         assert!(next.due().is_some(), "{context}");
     }

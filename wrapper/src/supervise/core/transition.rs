@@ -1,21 +1,20 @@
 //! The transitions of [`Supervision`].
 //!
 //! ```text
-//!           Boot, Start      Spawned          Stop(graceful)        the child handles           no open request
-//!                                                                   SIGQUIT                     SIGQUIT
-//!   Idle --------> Starting ------> Running --------------> Holding ------------------> AwaitingGap -----------------> Draining
-//!    |                |                |                       |                            |                             |
-//!    | Stop           | SpawnFailed    | Stop(forceful)        | Stop(forceful)             | Stop(forceful), deadline    | Stop(forceful), deadline
-//!    v                v                v                       v                            v                             v
-//!   Exited <------- Exited       Terminating <-----------------+----------------------------+--------- Spacing <----------+
-//!                                      | timeout                                                (then Terminating)
+//!           Boot, Start      Spawned          Stop(graceful)              no open request
+//!                                                                         SIGQUIT
+//!   Idle --------> Starting ------> Running --------------> AwaitingGap -----------------> Draining
+//!    |                |                |                         |                             |
+//!    | Stop           | SpawnFailed    | Stop(forceful)          | Stop(forceful), deadline    | Stop(forceful), deadline
+//!    v                v                v                         v                             v
+//!   Exited <------- Exited       Terminating <-------------------+--------- Spacing <----------+
+//!                                      | timeout                     (then Terminating)
 //!                                      v
 //!                                   Killed             every state with a child --Exited--> Exited
 //! ```
 //!
-//! A refused SIGQUIT leads from `Draining` back to `AwaitingGap` after some time. `Cancel` leads back to `Running` before SIGQUIT. A deadline has the
-//! effect of `Stop(forceful)` also in `Holding`. The waits of `Holding` and of `AwaitingGap` also end after some time. Where the child handles SIGQUIT
-//! already, `Holding` is passed in the same transition.
+//! A refused SIGQUIT leads from `Draining` back to `AwaitingGap`. `Cancel` leads back to `Running` before SIGQUIT. The wait of `AwaitingGap` also
+//! ends after some time.
 //!
 //! An unexpected exit leads to `Backoff` instead of `Exited` where the restart policy requires another child. `Backoff` leads to `Starting` when
 //! the delay is over, or to `Exited` when a stop comes first.
@@ -35,8 +34,8 @@ use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::Observation,
-    policy::{STABLE_AFTER, restart_delay},
-    state::{ChildInfo, PastStop, Phase, Refused, Reload, Restarts, State, Supervision},
+    policy::{Policy, STABLE_AFTER, restart_delay},
+    state::{ChildInfo, PastStop, Phase, Restarts, State, Supervision},
     stop::{EndedStop, Stop, StopOutcome},
 };
 use crate::supervise::process::{Exit, Signal};
@@ -72,7 +71,7 @@ impl Supervision {
             Event::SpawnFailed(why) => self.spawn_failed(why, cx),
             Event::Exited(exit) => self.exited(exit, cx),
             Event::SignalSent(signal) => self.signal_sent(signal, cx),
-            Event::SignalRefused(signal, error) => self.signal_refused(signal, error, cx),
+            Event::SignalRefused(signal, error) => self.signal_refused(signal, &error, cx),
             Event::Tick => self.tick(cx),
             Event::Observed(child, observed) => self.observed(child, observed, cx),
             Event::JobRequests(child, read) => self.job_requests(child, read, cx),
@@ -130,7 +129,7 @@ impl Supervision {
         self.last_error = None;
         let has_failed = self.restarts.failures > 0;
         self.restarts.stable_at = has_failed.then(|| cx.now + STABLE_AFTER);
-        self.state = State::Running { child, reload: None };
+        self.state = State::Running { child, reload_at: None };
     }
 
     fn spawn_failed(&mut self, why: Arc<str>, cx: &mut Context<'_>) {
@@ -149,7 +148,7 @@ impl Supervision {
                 child
             }
             State::Stopping { child, mut stop, phase } => {
-                let killed = matches!(phase, Phase::Killed { .. });
+                let killed = matches!(phase, Phase::Killed);
                 let end = End::Exited { pid: child.pid(), exit, killed };
                 stop.lost_results |= self.observed.has_lost_results(cx.now);
                 stop.outcome = Some(StopOutcome::of(&stop, &end));
@@ -205,7 +204,7 @@ impl Supervision {
                     self.restarts.failures = 0;
                     self.restarts.stable_at = None;
                 }
-                self.release_reload(cx);
+                self.send_due_reload(cx);
             }
             State::Stopping { .. } => self.advance_stop(cx),
             State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {}
@@ -228,39 +227,34 @@ impl Supervision {
 
     /// The time until the next signal counts from the sending: a slow disk may have delayed the state file for seconds before it.
     fn signal_sent(&mut self, signal: Signal, cx: &Context<'_>) {
+        self.signal_error = None;
         let timeout = cx.termination_timeout(self.observed);
         let State::Stopping { phase, .. } = &mut self.state else { return };
-        if let Some((of, refused)) = phase.refused()
-            && of == signal
-        {
-            *refused = None;
-        }
         match (phase, signal) {
             (Phase::Draining { since, .. }, Signal::Drain) => *since = cx.now,
-            (Phase::Terminating { until, .. }, Signal::Terminate) => *until = cx.now + timeout,
+            (Phase::Terminating { until }, Signal::Terminate) => *until = cx.now + timeout,
             _ => {}
         }
     }
 
-    fn signal_refused(&mut self, signal: Signal, error: Arc<str>, cx: &Context<'_>) {
-        let refusal = Refused { error, retry_at: cx.now + SIGNAL_RETRY_DELAY };
-        match &mut self.state {
-            State::Running { reload, .. } if signal == Signal::Reload => {
-                *reload = Some(Reload::Refused(refusal));
-            }
-            State::Stopping { stop, phase, .. } => {
-                if let Some((of, refused)) = phase.refused()
-                    && of == signal
-                {
-                    *refused = Some(refusal);
-                }
-                if let Phase::Draining { repeated: false, refused: Some(_), .. } = phase {
+    /// SIGQUIT is sent again after another wait for a gap, and SIGKILL after a delay. SIGKILL follows a refused SIGTERM.
+    fn signal_refused(&mut self, signal: Signal, error: &str, cx: &Context<'_>) {
+        self.signal_error = Some(Arc::from(format!("{signal}: {error}")));
+        let State::Stopping { stop, phase, .. } = &mut self.state else { return };
+        match (&*phase, signal) {
+            (&Phase::Draining { since, repeated }, Signal::Drain) => {
+                if !repeated {
                     // This was the number at a SIGQUIT that the runner has not received.
                     stop.open_requests = None;
                     stop.unconfirmed = false;
                 }
+                let quit_sent_at = repeated.then_some(since);
+                *phase = Phase::awaiting_gap(cx.now + SIGNAL_RETRY_DELAY, quit_sent_at, cx.policy);
             }
-            // No state waits for it any more.
+            // SIGKILL follows.
+            (Phase::Terminating { .. }, Signal::Terminate) | (Phase::Killed, Signal::Kill) => {
+                *phase = Phase::Terminating { until: cx.now + SIGNAL_RETRY_DELAY };
+            }
             _ => {}
         }
     }
@@ -284,13 +278,9 @@ impl Supervision {
 
     fn reload(&mut self, cx: &mut Context<'_>) -> Answered {
         match &mut self.state {
-            State::Running { child, reload } => {
-                let until = match reload {
-                    Some(Reload::Held(until)) => *until,
-                    Some(Reload::Refused(_)) | None => child.signal_at_latest(cx),
-                };
-                *reload = Some(Reload::Held(until));
-                self.release_reload(cx);
+            State::Running { child, reload_at } => {
+                *reload_at = Some(child.signal_at(cx.now, cx.policy));
+                self.send_due_reload(cx);
                 Ok(Answer::Done)
             }
             // A child that is being started reads its configuration anyway. A child that is being stopped does not need it, and could lose its
@@ -303,28 +293,31 @@ impl Supervision {
         }
     }
 
-    fn release_reload(&mut self, cx: &mut Context<'_>) {
-        let State::Running { child, reload } = &mut self.state else { return };
-        let is_due = match reload {
-            Some(Reload::Held(until)) => child.can_take_signal(*until, cx),
-            Some(Reload::Refused(refused)) => cx.now >= refused.retry_at,
-            None => false,
-        };
-        if is_due {
-            *reload = None;
+    fn send_due_reload(&mut self, cx: &mut Context<'_>) {
+        if let State::Running { reload_at, .. } = &mut self.state
+            && reload_at.is_some_and(|at| cx.now >= at)
+        {
+            *reload_at = None;
             cx.add(Effect::Signal(Signal::Reload));
         }
     }
 }
 
 impl ChildInfo {
-    /// When a signal that is held back is sent, whether the child handles it or not.
-    pub(super) fn signal_at_latest(&self, cx: &Context<'_>) -> Moment {
-        cx.now.max(self.started + cx.policy.start_grace) + cx.policy.handler_wait
+    /// When the child can take SIGQUIT and SIGHUP.
+    pub(super) fn signal_at(&self, now: Moment, policy: &Policy) -> Moment {
+        now.max(self.started + policy.start_grace)
     }
+}
 
-    pub(super) fn can_take_signal(&self, until: Moment, cx: &Context<'_>) -> bool {
-        let is_old_enough = cx.now >= self.started + cx.policy.start_grace;
-        cx.now >= until || (cx.handles_quit && is_old_enough)
+impl Phase {
+    /// SIGQUIT waits for a gap between the job requests, which is looked for from `not_before` on.
+    pub(crate) fn awaiting_gap(not_before: Moment, quit_sent_at: Option<Moment>, policy: &Policy) -> Self {
+        Self::AwaitingGap {
+            not_before,
+            until: not_before + policy.request_gap_timeout,
+            open: None,
+            quit_sent_at,
+        }
     }
 }

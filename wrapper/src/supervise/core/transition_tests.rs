@@ -27,13 +27,13 @@ fn stop_before_start_is_kept() {
 fn cancel_requires_matching_drain_id() {
     let now = Moment::now();
     let policy = Policy::default();
-    let holding = in_state("running", now).with(Event::Stop(graceful()), now, &policy).next;
+    let waiting = in_state("running", now).with(Event::Stop(graceful()), now, &policy).next;
     let cancel = |id: &str| {
         let id = Some(id).filter(|id| !id.is_empty()).map(StopId::from);
-        holding.clone().with(Event::Cancel(Cancel { id, ..Cancel::default() }), now, &policy)
+        waiting.clone().with(Event::Cancel(Cancel { id, ..Cancel::default() }), now, &policy)
     };
     assert_eq!(cancel("another").answer, Err(Refusal::OtherStop));
-    assert_eq!(cancel("another").next, holding);
+    assert_eq!(cancel("another").next, waiting);
     for id in ["", "test"] {
         assert!(matches!(cancel(id).next.state, State::Running { .. }));
     }

@@ -33,7 +33,6 @@ use super::{
     leftovers::LeftoverProcesses,
     orphans,
     pidfd::{self, hold, hold_same},
-    proc_status,
     stat::Process,
 };
 use crate::supervise::core::Leftovers;
@@ -168,11 +167,6 @@ impl Child {
             self.leftovers.finish(policy).await;
         }
         exit
-    }
-
-    /// Whether the process catches SIGQUIT, so that the signal neither terminates it nor is lost.
-    pub(crate) fn handles_quit(&self) -> bool {
-        proc_status::handles_quit(self.pid())
     }
 
     /// Sends `signal`, except SIGKILL, to this process only: other processes of its group may belong to a job.

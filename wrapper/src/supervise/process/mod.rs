@@ -25,7 +25,7 @@ pub(crate) use self::{
     launcher::launcher_fault,
     leftovers::KILL_LIMIT,
     peer::{Peer, peer},
-    proc_status::{has_pending_quit, ignores_quit, is_suspended, user},
+    proc_status::{is_suspended, user},
 };
 pub use self::{
     child::{Child, Signal},

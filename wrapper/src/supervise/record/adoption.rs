@@ -50,7 +50,7 @@ impl Saved {
         );
         let child = ChildInfo { process, started: Moment::now() - process::age(process.pid) };
         let supervision =
-            Supervision { state: State::Running { child, reload: None }, ..Supervision::default() };
+            Supervision { state: State::Running { child, reload_at: None }, ..Supervision::default() };
         Some(Self::new(&supervision, Some(&origin), None))
     }
 

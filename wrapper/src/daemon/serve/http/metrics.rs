@@ -135,9 +135,9 @@ fn drain(page: &mut MetricsText, supervision: &Supervision, known: &Evidence) {
 fn drain_progress(supervision: &Supervision, known: &Evidence) -> Option<Moment> {
     let State::Stopping { stop, phase, .. } = &supervision.state else { return None };
     let signal = match *phase {
-        Phase::Holding { quit_sent_at, .. } | Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
-        Phase::Draining { since, .. } => Some(since).filter(|_| !known.is_quit_undelivered(supervision)),
-        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed { .. } => None,
+        Phase::AwaitingGap { quit_sent_at, .. } => quit_sent_at,
+        Phase::Draining { since, .. } => Some(since),
+        Phase::Spacing { .. } | Phase::Terminating { .. } | Phase::Killed => None,
     };
     [signal, known.fewer_jobs].into_iter().flatten().chain([stop.requested]).max()
 }

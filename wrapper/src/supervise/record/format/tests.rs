@@ -15,7 +15,7 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
                 "requested_mode":"graceful","mode":"graceful","forced_by":"","deadline":{"monotonic":9000,"wall":1700000008000},
                 "callbacks":[{"url":"https://ci.example.com/","method":"POST","headers":{"token":"s"}}],
                 "aborts_jobs":false,"lost_results":false,"open_requests":0,"unconfirmed":false,"outcome":null},
-            "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false,"refused":null}}}},
+            "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false}}}},
         "leaving":false,
         "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
         "last_stop":null,

@@ -42,7 +42,7 @@ pub(super) fn states_of_one_runner() -> Vec<State> {
     let end = |exit| End::Exited { pid: 1, exit, killed: false };
     vec![
         State::Idle,
-        State::Running { child: child(), reload: None },
+        State::Running { child: child(), reload_at: None },
         State::Stopping { child: child(), stop: stop.clone(), phase: Phase::draining(Moment::now()) },
         State::Exited { end: end(Exit::Code(0)), stop: Some(stop.clone()) },
         State::Exited { end: end(Exit::Signal(9)), stop: Some(stop) },
@@ -88,11 +88,11 @@ fn drain_progress_is_time_of_latest_event() {
     };
     let start = Moment::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    let base = progress(at(0), Phase::Killed { refused: None }, at(0));
+    let base = progress(at(0), Phase::Killed, at(0));
     let seconds = |time: std::time::SystemTime| time.duration_since(base).unwrap().as_secs_f64().round();
     let draining = Phase::draining(at(20));
-    let holding = Phase::Holding { until: at(30), quit_sent_at: None };
-    assert_eq!(seconds(progress(at(10), holding, at(0))), 10.0);
+    let waiting = Phase::AwaitingGap { not_before: at(30), until: at(90), open: None, quit_sent_at: None };
+    assert_eq!(seconds(progress(at(10), waiting, at(0))), 10.0);
     assert_eq!(seconds(progress(at(10), draining.clone(), at(10))), 20.0);
     assert_eq!(seconds(progress(at(10), draining, at(40))), 40.0);
 }
