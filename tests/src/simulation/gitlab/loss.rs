@@ -88,7 +88,8 @@ impl Inner {
                 }
                 let is_measured = matches!(self.gitlab.settings.runner, Kind::Current | Kind::Routed);
                 if is_measured && cause != DISTURBED {
-                    if self.gitlab.losers.insert(owner.pid, cause).is_none() {
+                    let is_first = self.gitlab.losers.insert(owner.pid, cause).is_none();
+                    if is_first && ![NO_GAP, SHORT_LIMIT].contains(&cause) {
                         self.trace.count(LOSSES);
                     }
                     self.check_clean(&owner.host, owner.pid);
