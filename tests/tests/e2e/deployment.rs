@@ -72,16 +72,16 @@ fn only_error(run: &Run) -> String {
 #[test]
 fn every_source_gives_the_same_map() {
     let versions = Versions::new();
-    let shown = versions.old.run(["show", "-json"]).unwrap().succeeded().stdout;
-    fs::write(versions.old.root().join("show.json"), shown).unwrap();
+    let outputs_of_old = versions.old.run(["output", "-json"]).unwrap().succeeded().stdout;
+    fs::write(versions.old.root().join("output.json"), outputs_of_old).unwrap();
     versions.write(
         r#"
 data "grit_deployment" "file" {
   state_path = "OLD/terraform.tfstate"
 }
 
-data "grit_deployment" "show" {
-  state_path = "OLD/show.json"
+data "grit_deployment" "output" {
+  state_path = "OLD/output.json"
 }
 
 data "grit_deployment" "directory" {
@@ -92,7 +92,7 @@ data "grit_deployment" "directory" {
 output "all" {
   sensitive = true
   value = [
-    for deployment in [data.grit_deployment.file, data.grit_deployment.show, data.grit_deployment.directory] :
+    for deployment in [data.grit_deployment.file, data.grit_deployment.output, data.grit_deployment.directory] :
     deployment.runner_managers
   ]
 }
@@ -112,7 +112,7 @@ output "all" {
     let mut files: Vec<_> =
         fs::read_dir(versions.old.root()).unwrap().map(|file| file.unwrap().file_name()).collect();
     files.sort();
-    assert_eq!(files, ["main.tf", "show.json", "terraform.tfstate"]);
+    assert_eq!(files, ["main.tf", "output.json", "terraform.tfstate"]);
 }
 
 #[test]
