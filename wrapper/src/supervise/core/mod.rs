@@ -3,7 +3,7 @@
 //!
 //! - [`state`] has the states, each with its data. [`transition`] and [`stopping`] have the transitions, [`adoption`] what the next wrapper makes of a
 //!   state. A rule about stopping a child is in [`stopping`].
-//! - [`stop`] has the request to stop and its outcome, [`policy`] the durations and choices, [`statistics`] what the metrics count.
+//! - [`stop`] has the request to stop and its outcome, [`policy`] the durations and choices.
 
 mod adoption;
 mod callback;
