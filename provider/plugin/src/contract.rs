@@ -18,7 +18,7 @@ use crate::{
 /// | an action           | does the work, after another check, and reports with [`Call::progress`](crate::Call)          | ignored        |
 #[async_trait]
 pub trait Block: Send + Sync + 'static {
-    /// The block as a struct of [`Value`]s, one field for each attribute. All can be null, and unknown in a plan.
+    /// The block as a struct of [`Value`](crate::schema::Value)s, one field for each attribute. All can be null, and unknown in a plan.
     type Config: DeserializeOwned + Send;
     /// The result.
     type Output: Serialize + Send;
