@@ -142,7 +142,7 @@ impl Evidence {
         if !self.has_server {
             return;
         }
-        self.reports_requests |= self.metrics.sections.values().any(|requests| requests.open.is_some());
+        self.reports_requests |= self.metrics.reports_requests();
         self.polls.update(&self.metrics, config.map(Arc::as_ref));
         if self.first_config.is_none() && self.metrics.config_loads == 1 {
             self.first_config = config.cloned();

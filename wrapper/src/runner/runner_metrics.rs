@@ -101,6 +101,11 @@ impl Requests {
 }
 
 impl RunnerMetrics {
+    /// Whether they contain the open job requests of a section.
+    pub(super) fn reports_requests(&self) -> bool {
+        self.sections.values().any(|requests| requests.open.is_some())
+    }
+
     /// Adds one line of the metrics, if it is relevant.
     pub(crate) fn add_line(&mut self, line: &str) {
         if line.starts_with("gitlab_runner_")

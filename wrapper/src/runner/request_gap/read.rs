@@ -24,7 +24,7 @@ impl Read<'_> {
 
     /// The runner reports its open requests.
     pub(super) fn is_measured(&self) -> bool {
-        self.metrics.sections.values().any(|requests| requests.open.is_some())
+        self.metrics.reports_requests()
     }
 
     /// The runner handles SIGQUIT: it begins no request.
