@@ -35,9 +35,8 @@ impl Turns {
 
     /// Whether a section may get its next turn before a signal arrives.
     pub(super) fn is_close(&self, config: Option<&RunnerConfig>, now: Instant) -> bool {
-        let (Some((interval, sections)), Some(_), Some(since)) =
-            (config.and_then(interval), self.count, self.since)
-        else {
+        let Some(config) = config else { return false };
+        let (Some(interval), Some(_), Some(since)) = (interval(config), self.count, self.since) else {
             return false;
         };
         match self.last {
@@ -49,14 +48,14 @@ impl Turns {
                 is_next && now + MARGIN >= first + interval
             }
             // The moment is not known. Without a turn for so long, all sections are disabled, or the next one waits for a worker.
-            _ => now < since + interval * sections + MARGIN,
+            _ => now < since + config.check_interval + MARGIN,
         }
     }
 }
 
-/// The interval between the turns of two sections, and the number of sections; `None` if it is too short to send a signal in between.
-fn interval(config: &RunnerConfig) -> Option<(Duration, u32)> {
+/// The interval between the turns of two sections; `None` if it is too short to send a signal in between.
+fn interval(config: &RunnerConfig) -> Option<Duration> {
     let sections = u32::try_from(config.sections.len()).ok().filter(|count| *count > 0)?;
     let interval = config.check_interval / sections;
-    (interval > 3 * MARGIN).then_some((interval, sections))
+    (interval > 3 * MARGIN).then_some(interval)
 }
