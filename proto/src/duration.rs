@@ -1,5 +1,5 @@
-//! The text form of durations in the settings and messages of both programs: Go's syntax, because Terraform's `timeouts` and the flags of upstream's wrapper have it,
-//! and days of 24 hours: `90s`, `1h30m`, `1.5h`, `300ms`, `2d`, `0`.
+//! The text form of durations in the settings and messages of both programs: Go's syntax, because Terraform's `timeouts` and the flags of upstream's
+//! wrapper have it, and days of 24 hours: `90s`, `1h30m`, `1.5h`, `300ms`, `2d`, `0`.
 
 use std::{fmt, time::Duration};
 

@@ -56,7 +56,7 @@ fn rejected_section_is_never_polling() {
     assert!(seen.iter().any(only_first_polls), "{}", seen.last().unwrap());
 }
 
-/// If the runner skips turns, the wrapper knows this only after a minute: `runner::polls::shared_token`.
+/// If the runner skips turns, the wrapper sees this only after a minute: `runner::polls::shared_token`.
 #[test]
 fn accepted_sections_poll() {
     let lab = Lab::start().unwrap();
