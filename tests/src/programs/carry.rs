@@ -16,8 +16,13 @@ use std::{
 /// The program `carry`.
 pub fn main() -> ExitCode {
     run().unwrap_or_else(|error| {
-        // The reader may be gone.
-        let _ = writeln!(io::stderr(), "Error: {error:?}");
+        // As `nc`, which SIGPIPE ends.
+        let is_gone =
+            error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe);
+        if !is_gone {
+            // The reader may be gone.
+            let _ = writeln!(io::stderr(), "Error: {error:?}");
+        }
         ExitCode::FAILURE
     })
 }
