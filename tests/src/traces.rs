@@ -28,12 +28,16 @@ impl Traces {
         traces
     }
 
-    /// Something has happened to a host.
+    /// Something has happened to a host. At the death of a wrapper, the kernel sends SIGQUIT once for each thread that was a
+    /// parent, and the next wrapper sends it again: repeats are one line.
     pub fn add_host(&mut self, host: &str, what: &str) {
-        self.hosts.push(format!("{host}: {what}"));
+        let line = format!("{host}: {what}");
+        if self.hosts.last() != Some(&line) {
+            self.hosts.push(line);
+        }
     }
 
-    /// The wrapper of a host has changed its state, or another wrapper has adopted the runner.
+    /// The wrapper of a host has changed its state, or another wrapper waits for the runner.
     pub fn add_state(&mut self, host: &str, what: String) {
         self.states.entry(host.to_owned()).or_default().push(what);
     }
@@ -57,7 +61,9 @@ impl Traces {
         let Ok(fields) = serde_json::from_str::<Json>(line) else { return };
         let what = match (fields["message"].as_str(), fields["from"].as_str(), fields["to"].as_str()) {
             (Some("runner state changed"), Some(from), Some(to)) => format!("{from} -> {to}"),
-            (Some("adopting the runner of the previous wrapper"), ..) => "the runner is adopted".to_owned(),
+            (Some("the runner of a killed wrapper is running: waiting for its exit"), ..) => {
+                "the next wrapper waits for the runner".to_owned()
+            }
             _ => return,
         };
         self.add_state(host, what);

@@ -30,7 +30,7 @@ fn main() -> anyhow::Result<()> {
     let version: &'static str = version.leak();
     let mut command = Args::command().version(version).disable_help_subcommand(true);
     command.build();
-    for command in command.get_subcommands().chain([&command]) {
+    for command in command.get_subcommands().chain([&command]).filter(|command| !command.is_hide_set()) {
         let page = Man::new(command.clone()).section("8").source(format!("{NAME} {version}"));
         let mut text = Vec::new();
         page.render(&mut text)?;

@@ -7,26 +7,16 @@ fn main() -> std::process::ExitCode {
             args::{Args, Command},
             commands,
         },
-        daemon::{
-            host::{logging, signals},
-            run,
-        },
-        supervise::process::exec_barrier,
+        daemon::{host::logging, run},
     };
 
     grit_static_libc::limit_name_services();
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == exec_barrier::ARGUMENT) {
-        return std::process::ExitCode::from(exec_barrier::main(words));
-    }
     let args = match Args::from_process() {
         Ok(args) => args,
         Err(code) => return code,
     };
     match args.command {
         Command::Run(flags) => {
-            // First, so that the thread of the log does not take the signals.
-            signals::block();
             let log = logging::init(flags.log_level);
             let code = run::run(&flags.settings()).unwrap_or_else(|error| {
                 let code = error.exit_code();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::{
     daemon,
     runner::{self, Evidence, Health, RunnerMetrics},
-    supervise::{ChildInfo, Moment, Observation, RequestsCancelled, RequestsRead, Stop, Supervision},
+    supervise::{ChildInfo, Event, Moment, Observation, RequestsCancelled, RequestsRead, Stop, Supervision},
 };
 
 /// The configuration of a runner, as the wrapper reads it.
@@ -163,4 +163,16 @@ impl Page {
 /// The text for the client, if the request is invalid.
 pub fn requested_stop(request: &v1::DrainRequest) -> Result<Stop, String> {
     daemon::control::requested_stop(request).map_err(|error| error.to_string())
+}
+
+/// Whether others than the wrapper may not start the runner in this state.
+#[must_use]
+pub fn is_held(supervision: &Supervision) -> bool {
+    supervision.is_held()
+}
+
+/// The same while the wrapper looks for a runner, for this request.
+#[must_use]
+pub fn is_held_by(request: &Event) -> bool {
+    request.is_held()
 }

@@ -12,9 +12,13 @@ locals {
   })
 
   # The sshd configuration below restricts the deploy user. These options prevent commands if sshd does not read that file.
-  restrictions = "restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\""
+  restrictions = "restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/gitlab-runner.service.sock]:*\""
 
-  http_listen = var.metrics == null ? null : { host = "tcp://127.0.0.1:9253", network = "tcp://0.0.0.0:9253" }[var.metrics]
+  # Only a flag allows other hosts, not a variable.
+  metrics = var.metrics == null ? [] : [{
+    host    = "--http-listen tcp://127.0.0.1:9253"
+    network = "--http-listen tcp://0.0.0.0:9253 --insecure-http-beyond-loopback"
+  }[var.metrics]]
 
   # Jobs run in containers on this host. Those of the other executors run on other hosts, or as processes of this host.
   has_containers = var.executor == "docker"
@@ -56,7 +60,6 @@ locals {
           install_fleeting = var.install_fleeting
           wrapper_package  = var.wrapper_package
           deploy_user      = var.deploy_user
-          http_flag        = var.metrics == "network" ? "--insecure-http-beyond-loopback" : ""
         })
       },
       {
@@ -65,11 +68,7 @@ locals {
         content     = <<-EOT
           # Generation: ${var.generation}
           [Service]
-          # The synthetic job has a timeout of its own. A start timeout would stop the runner, and begin again.
-          TimeoutStartSec=infinity
-          Environment=GRIT_WRAPPER_READY_WHEN=${var.ready_when}
           ${local.has_containers ? "ExecStartPre=/var/lib/grit/block-metadata.sh" : ""}
-          ${local.http_listen == null ? "" : "Environment=GRIT_WRAPPER_HTTP_LISTEN=${local.http_listen}"}
         EOT
       },
       {
@@ -83,6 +82,16 @@ locals {
         path        = "/var/lib/grit/${name}"
         permissions = "0700"
         content     = file("${path.module}/templates/${name}")
+      }
+      ], [
+      for flags in local.metrics : {
+        path        = "/etc/systemd/system/grit-wrapper.service.d/deployment.conf"
+        permissions = "0644"
+        content     = <<-EOT
+          [Service]
+          ExecStart=
+          ExecStart=/usr/bin/grit-wrapper run --unit gitlab-runner.service ${flags}
+        EOT
       }
     ])
 

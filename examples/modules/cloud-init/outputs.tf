@@ -11,5 +11,5 @@ output "template_hash" {
 
 output "wrapper_address" {
   description = "Address of the wrapper on the instance."
-  value       = "unix:///run/grit-wrapper/wrapper.sock"
+  value       = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
 }

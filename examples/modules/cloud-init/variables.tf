@@ -80,18 +80,6 @@ variable "boot_verify_timeout" {
   default     = "5m"
 }
 
-variable "ready_when" {
-  description = "When the service counts as started: `process`, `ready` or `polling`."
-  type        = string
-  default     = "ready"
-  nullable    = false
-
-  validation {
-    condition     = contains(["process", "ready", "polling"], var.ready_when)
-    error_message = "It must be process, ready or polling."
-  }
-}
-
 variable "metrics" {
   description = "Who can read the metrics of the wrapper, on port 9253: `host` (an agent on the instance) or `network` (also other hosts, without authentication: let the firewall allow only the Prometheus server). `null`: the wrapper serves no metrics."
   type        = string

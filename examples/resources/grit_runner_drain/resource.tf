@@ -7,7 +7,7 @@ resource "grit_runner_drain" "example" {
   runner_manager = {
     instance_name   = each.key
     address         = each.value.private_ip
-    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
   }
 
   timeouts = {

@@ -12,7 +12,7 @@ locals {
     for key, manager in local.instances : key => {
       instance_name   = key
       address         = aws_instance.manager[key].private_ip
-      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+      wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
     } if manager.colour == var.active
   }
 }

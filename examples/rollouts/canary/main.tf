@@ -37,7 +37,7 @@ resource "grit_runner_drain" "canary" {
   runner_manager = {
     instance_name   = each.key
     address         = aws_instance.canary[each.key].private_ip
-    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
   }
 
   lifecycle {
@@ -89,7 +89,7 @@ resource "grit_runner_drain" "rest" {
   runner_manager = {
     instance_name   = each.key
     address         = aws_instance.rest[each.key].private_ip
-    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
   }
 
   lifecycle {

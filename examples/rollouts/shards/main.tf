@@ -35,7 +35,7 @@ resource "grit_runner_drain" "manager" {
   runner_manager = {
     instance_name   = each.key
     address         = aws_instance.manager[each.key].private_ip
-    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
   }
 
   lifecycle {

@@ -110,7 +110,7 @@ pub mod exit {
         /// The runner could not be started; the error.
         #[prost(string, tag = "4")]
         SpawnError(::prost::alloc::string::String),
-        /// The exit status is unknown, because the wrapper is not the parent of an adopted runner.
+        /// The exit status is unknown, because another wrapper, which was killed, had started the runner.
         #[prost(bool, tag = "5")]
         Unknown(bool),
     }
@@ -266,6 +266,10 @@ pub struct DrainRequest {
     /// runner does not list its jobs within a second.
     #[prost(string, tag = "6")]
     pub job_url: ::prost::alloc::string::String,
+    /// The service manager stops the unit of the runner, and decides about its next start: the unit is not closed for starts. The id must be
+    /// `signal`. Accepted from root at a unix socket, by a wrapper that is attached to a unit.
+    #[prost(bool, tag = "7")]
+    pub by_service_manager: bool,
 }
 /// An HTTP request that the wrapper sends after the runner has exited.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -486,7 +490,7 @@ pub enum DrainOutcome {
     Killed = 3,
     /// The runner exited with another code, or was terminated by a signal that the wrapper did not send. Its jobs may have been aborted.
     Failed = 4,
-    /// The runner exited, but its exit code is unknown, because it had been adopted. Its jobs may have been aborted. Or it exited with code 0, and
+    /// The runner exited, but its exit code is unknown, because the wrapper that had started it was killed. Its jobs may have been aborted. Or it exited with code 0, and
     /// whether job requests were open at SIGQUIT could not be read, although the runner reports them. A job may be lost, as with
     /// DRAIN_OUTCOME_OPEN_REQUESTS.
     Unknown = 5,

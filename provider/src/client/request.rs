@@ -36,6 +36,7 @@ impl From<&DrainRequest> for v1::DrainRequest {
             deadline: None,
             callback: None,
             job_url: request.job_url.clone(),
+            by_service_manager: false,
         }
     }
 }

@@ -232,7 +232,7 @@ pub(crate) fn unprotected_wrapper(manager: &str, address: &str) -> Problem {
              listen there while the wrapper does not run. Terraform then receives a false report that the runner has exited, and destroys the \
              instance with its running jobs."
         ),
-        "Use a Unix socket: `unix:///run/grit-wrapper/wrapper.sock` (flag `--grpc-listen` of the wrapper).",
+        "Use a Unix socket: `unix:///run/grit-wrapper/gitlab-runner.service.sock` (flag `--grpc-listen` of the wrapper).",
     )
 }
 

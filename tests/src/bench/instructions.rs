@@ -21,7 +21,6 @@ use grit_proto::{
     wrapper_v1::{GetStatusRequest, Level, wrapper_client::WrapperClient},
 };
 use hyper::StatusCode;
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime::Runtime};
 
@@ -32,7 +31,7 @@ use super::{
 };
 use crate::{
     debian::succeeded,
-    lab::{host::procs, http},
+    lab::http,
     terraform::{self, ClientIdentity, Plugin},
 };
 
@@ -118,16 +117,16 @@ fn provider(runtime: &Runtime) -> anyhow::Result<Vec<Count>> {
 }
 
 fn status_call(runtime: &Runtime, http_server: &str) -> anyhow::Result<f64> {
-    let mut adopted = Adopted::new(runtime, &["--probe-interval", "1h"], http_server)?;
+    let mut counted = Counted::new(runtime, &["--probe-interval", "1h"], http_server)?;
     let mut calls = |number| {
         runtime.block_on(async {
-            let mut client = ProcessWrapperClient::new(site::channel(&adopted.wrapper.socket).await?);
+            let mut client = ProcessWrapperClient::new(site::channel(&counted.wrapper.socket).await?);
             for _ in 0..number {
                 client.check_status(CheckStatusRequest {}).await?;
             }
             anyhow::Ok(())
         })?;
-        adopted.parts.next()
+        counted.parts.next()
     };
     calls(1)?;
     let (some, twice) = (calls(STATUS_CALLS)?, calls(2 * STATUS_CALLS)?);
@@ -136,7 +135,7 @@ fn status_call(runtime: &Runtime, http_server: &str) -> anyhow::Result<f64> {
 
 /// One probe of a runner whose two sections have finished jobs.
 fn probe(runtime: &Runtime, http_server: &str, probes: &AtomicUsize) -> anyhow::Result<f64> {
-    let mut adopted = Adopted::new(runtime, &["--probe-interval", "20ms"], http_server)?;
+    let mut counted = Counted::new(runtime, &["--probe-interval", "20ms"], http_server)?;
     let wait = |number| {
         let last = probes.load(Ordering::Relaxed) + number;
         crate::poll::until("probes of the runner", Duration::from_secs(120), || {
@@ -145,24 +144,22 @@ fn probe(runtime: &Runtime, http_server: &str, probes: &AtomicUsize) -> anyhow::
         });
     };
     wait(TIMES);
-    runtime.block_on(adopted.works())?;
-    adopted.parts.next()?;
+    runtime.block_on(counted.works())?;
+    counted.parts.next()?;
     let before = probes.load(Ordering::Relaxed);
     wait(2 * TIMES);
-    let total = adopted.parts.next()?;
+    let total = counted.parts.next()?;
     Ok(total / (probes.load(Ordering::Relaxed) - before) as f64)
 }
 
-/// A wrapper under callgrind that has adopted the runner of another one: it cannot start one itself, because to do so it executes
-/// `/proc/self/exe`, which is valgrind.
-struct Adopted {
+/// A wrapper under callgrind, with its runner.
+struct Counted {
     wrapper: Wrapper,
     parts: Parts,
-    _runner: Killed,
     _folder: TempDir,
 }
 
-impl Adopted {
+impl Counted {
     fn new(runtime: &Runtime, options: &[&str], http_server: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("make a folder")?;
         let config = folder.path().join("config.toml");
@@ -175,28 +172,20 @@ impl Adopted {
         // The words after the port are for the wrapper.
         let config = config.display().to_string();
         let command = ["python3", "-c", RUNNER, port, "run", "--config", &config];
-
-        let first = Wrapper::spawn(folder.path(), &options, &command)?;
-        runtime.block_on(first.answers())?;
+        let (callgrind, out) = counted("grit-wrapper", folder.path())?;
+        let wrapper = Wrapper::spawn_by(callgrind, folder.path(), &options, &command)?;
+        let parts = Parts::new(wrapper.pid(), out);
+        let counted = Self { wrapper, parts, _folder: folder };
+        runtime.block_on(counted.wrapper.answers())?;
         crate::poll::until("a runner", Duration::from_secs(60), || {
             runtime.block_on(async {
-                let mut client = ProcessWrapperClient::new(site::channel(&first.socket).await?);
+                let mut client = ProcessWrapperClient::new(site::channel(&counted.wrapper.socket).await?);
                 let status = client.check_status(CheckStatusRequest {}).await?.into_inner();
                 ensure!(status.status() == Status::Running, "{status:?}");
                 Ok(())
             })
         });
-        let runner = procs::descendants(first.pid());
-        let pids = runner.iter().filter_map(|process| Pid::from_raw(process.pid.cast_signed()));
-        let runner = Killed(pids.collect());
-        first.kill_without_runner()?;
-
-        let (callgrind, out) = counted("grit-wrapper", folder.path())?;
-        let wrapper = Wrapper::spawn_by(callgrind, folder.path(), &options, &command)?;
-        let parts = Parts::new(wrapper.pid(), out);
-        let adopted = Self { wrapper, parts, _runner: runner, _folder: folder };
-        runtime.block_on(adopted.wrapper.answers())?;
-        Ok(adopted)
+        Ok(counted)
     }
 
     /// An error if the wrapper does not report that the runner finishes jobs: a probe that fails early has fewer instructions.
@@ -221,18 +210,6 @@ while True:
     client, server = listener.accept()[0], socket.create_connection(('127.0.0.1', port))
     for ends in (client, server), (server, client): threading.Thread(target=copy, args=ends, daemon=True).start()
 ";
-
-/// Processes that are killed at the end.
-struct Killed(Vec<Pid>);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        for pid in &self.0 {
-            // Fails if it has exited.
-            let _ = kill_process(*pid, Signal::KILL);
-        }
-    }
-}
 
 /// A runner's HTTP server, which counts the requests of metrics: one for each probe.
 async fn runner() -> anyhow::Result<(String, Arc<AtomicUsize>)> {

@@ -190,13 +190,6 @@ impl Wrapper {
         self.child.id()
     }
 
-    /// Kills the wrapper; its runner continues.
-    pub(super) fn kill_without_runner(mut self) -> anyhow::Result<()> {
-        self.child.kill().context("kill grit-wrapper")?;
-        self.child.wait().context("wait for grit-wrapper")?;
-        Ok(())
-    }
-
     /// As a manager's `wrapper_address`.
     pub(super) fn unix_address(&self) -> String {
         format!("unix://{}", self.socket.display())

@@ -48,6 +48,8 @@ for device in full null random tty urandom zero; do
 done
 mkdir "$root/dev/shm" "$root/dev/pts" "$root/.old"
 ln -s /proc/self/fd "$root/dev/fd"
+# For units with PrivateDevices=.
+ln -s pts/ptmx "$root/dev/ptmx"
 cd "$root"
 pivot_root . .old
 cd /

@@ -1,4 +1,4 @@
-//! A booted system with a runner that accepts jobs from a lab's queue. Tests install the wrapper's package on it.
+//! A booted system with a runner that accepts jobs from a lab's queue, in the unit of GitLab's package. Tests install the wrapper's package on it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command, time::Duration};
 
@@ -14,12 +14,21 @@ use crate::{
 /// Limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The socket of the packaged units.
-pub const ADDRESS: &str = "unix:///run/grit-wrapper/wrapper.sock";
+/// The socket of the wrapper of GitLab's unit.
+pub const ADDRESS: &str = "unix:///run/grit-wrapper/gitlab-runner.service.sock";
+
+/// The unit of GitLab's package.
+pub const RUNNER_UNIT: &str = "gitlab-runner.service";
+
+/// The unit of its wrapper.
+pub const WRAPPER_UNIT: &str = "grit-wrapper.service";
+
+const UNIT_FILE: &str = "/etc/systemd/system/gitlab-runner.service";
 
 const RUNNER: &str = "runner-stand-in";
 
-/// A lab and a booted system. `gitlab-runner` on it is the stand-in, with the arguments of the unit and further options.
+/// A lab and a booted system. `gitlab-runner` on it is the stand-in, with the arguments of the unit and further options. Its unit is enabled, and
+/// not started.
 #[derive(Debug)]
 pub struct Machine {
     pub lab: Lab,
@@ -58,7 +67,58 @@ impl Machine {
             lab.queue().url()
         );
         fs::write(folder.join("config.toml"), config).context("configure the runner")?;
-        Ok(Self { lab, system, packages: tempfile::tempdir()? })
+        let machine = Self { lab, system, packages: tempfile::tempdir()? };
+        machine.install_runner_unit();
+        Ok(machine)
+    }
+
+    /// Changes the runner's configuration.
+    #[track_caller]
+    pub fn change_config(&self, change: impl Fn(&str) -> String) {
+        let path = self.system.path("/etc/gitlab-runner/config.toml");
+        let changed = fs::read_to_string(&path).and_then(|text| fs::write(&path, change(&text)));
+        changed.unwrap_or_else(|error| fail(&format!("change the configuration: {error}")));
+    }
+
+    /// What `gitlab-runner install` does.
+    #[track_caller]
+    pub fn install_runner_unit(&self) {
+        let unit = include_str!("gitlab-runner.service");
+        let written = fs::write(self.system.path(UNIT_FILE), unit).context("write the unit of the runner");
+        written.unwrap_or_else(|error| fail(&format!("{error:#}")));
+        self.run(&["systemctl", "enable", RUNNER_UNIT]);
+        self.run(&["systemctl", "daemon-reload"]);
+    }
+
+    /// What `gitlab-runner uninstall` does.
+    #[track_caller]
+    pub fn remove_runner_unit(&self) {
+        self.run(&["systemctl", "disable", RUNNER_UNIT]);
+        self.run(&["rm", UNIT_FILE]);
+        self.run(&["systemctl", "daemon-reload"]);
+    }
+
+    /// What an upgrade of GitLab's package does with the service: it waits for the drain, and starts the runner again.
+    #[track_caller]
+    pub fn upgrade_runner(&self) {
+        self.run(&["systemctl", "stop", RUNNER_UNIT]);
+        self.remove_runner_unit();
+        self.install_runner_unit();
+        self.run(&["systemctl", "start", RUNNER_UNIT]);
+    }
+
+    /// Starts the runner, installs the wrapper and starts it beside the runner.
+    #[track_caller]
+    pub fn start_with_wrapper(&self) {
+        self.run(&["systemctl", "start", RUNNER_UNIT]);
+        self.start_wrapper();
+    }
+
+    /// Installs the wrapper and starts it.
+    #[track_caller]
+    pub fn start_wrapper(&self) {
+        self.install("1.0.0");
+        self.run(&["systemctl", "enable", "--now", WRAPPER_UNIT]);
     }
 
     /// Runs a command that must succeed.
@@ -82,7 +142,7 @@ impl Machine {
             dist::part(version, self.packages.path(), "rpm").and_then(|mut command| succeeded(&mut command));
         let path = created.unwrap_or_else(|error| fail(&format!("{error:#}")));
         // The database of rpm has none of the machine's packages.
-        self.install_package(Path::new(path.trim()), &["rpm", "--nodeps", "--upgrade"])
+        self.install_package(Path::new(path.trim()), &["rpm", "--nodeps", "--upgrade", "--oldpackage"])
     }
 
     #[track_caller]
@@ -119,6 +179,31 @@ impl Machine {
         })
     }
 
+    /// Waits until the status is this one, and returns it.
+    #[track_caller]
+    pub fn wait_status(
+        &self,
+        what: &str,
+        is_wanted: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        poll::until(what, LIMIT, || match self.ask(&["status"]) {
+            status if is_wanted(&status) => Ok(status),
+            status => Err((status, self.journal())),
+        })
+    }
+
+    /// Waits until the state of the runner is this one, and returns the status.
+    #[track_caller]
+    pub fn wait_state(&self, state: &str) -> serde_json::Value {
+        self.wait_status(state, |status| status["state"] == state)
+    }
+
+    /// Waits until the health level is this one.
+    #[track_caller]
+    pub fn wait_level(&self, level: &str) {
+        self.wait_status(level, |status| status["health"]["level"] == level);
+    }
+
     /// Submits jobs that run until they are released, and waits until they run.
     #[track_caller]
     pub fn hold_jobs(&self, count: usize) -> Vec<JobId> {
@@ -147,11 +232,11 @@ impl Machine {
         self.lab.events().signals(None)
     }
 
-    /// Waits until runners have handled this number of signals.
+    /// Waits until runners have handled this number of signals, or more.
     #[track_caller]
     pub fn wait_signals(&self, count: usize) {
         poll::until("a signal to the runner", LIMIT, || match self.signals() {
-            signals if signals.len() == count => Ok(()),
+            signals if signals.len() >= count => Ok(()),
             signals => Err((signals, self.journal())),
         });
     }
@@ -163,10 +248,34 @@ impl Machine {
         self.lab.events().all().iter().filter(is_start).count()
     }
 
+    /// Asserts that each runner which reported its exit did so before the next one was started: `killed` is the number of the others.
+    #[track_caller]
+    pub fn assert_never_two_runners(&self, killed: usize) {
+        let events = self.lab.events().all();
+        let (mut running, mut unreported) = (None, 0);
+        for event in &events {
+            match event.what {
+                What::RunnerStarted { pid, .. } => {
+                    unreported += usize::from(running.replace(pid).is_some());
+                }
+                What::RunnerExiting { pid, .. } if running == Some(pid) => running = None,
+                _ => {}
+            }
+        }
+        if unreported > killed {
+            let shown: Vec<_> = events.iter().map(ToString::to_string).collect();
+            fail(&format!(
+                "a runner was started beside another one:\n{}\n{}",
+                shown.join("\n"),
+                self.journal()
+            ));
+        }
+    }
+
     /// The journal of the services, for the message of a failed test.
     #[must_use]
     pub fn journal(&self) -> String {
-        let words = ["journalctl", "--no-pager", "--lines", "60", "--output", "cat"];
+        let words = ["journalctl", "--no-pager", "--lines", "150", "--output", "cat"];
         self.system.succeeds(&words).unwrap_or_else(|error| format!("{error:#}"))
     }
 }

@@ -5,6 +5,7 @@
 //! exits), so an effect never precedes its cause in the list.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -175,12 +176,18 @@ impl EventLog {
         self.lock().clone()
     }
 
-    /// The signals that the runners of this host handled, or of all hosts, in order.
+    /// The signals that the runners of this host handled, or of all hosts, in order. The end of an instance kills its wrapper, and the kernel sends
+    /// SIGQUIT to its runner: signals after it are not counted.
     #[must_use]
     pub fn signals(&self, host: Option<&str>) -> Vec<String> {
         let events = self.all().into_iter().filter(|event| host.is_none_or(|host| event.subject == host));
+        let mut ended = HashSet::new();
         let signal = |event: Event| match event.what {
-            What::RunnerSignal { signal, .. } => Some(signal),
+            What::InstanceTerminating { .. } => {
+                ended.insert(event.subject);
+                None
+            }
+            What::RunnerSignal { signal, .. } => Some(signal).filter(|_| !ended.contains(&event.subject)),
             _ => None,
         };
         events.filter_map(signal).collect()

@@ -31,6 +31,16 @@ pub(super) struct Scenario {
     pub(super) steps: Vec<Step>,
     /// One host without Terraform.
     pub(super) is_alone: bool,
+    pub(super) owners: Owners,
+}
+
+/// Who owns the runners of the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owners {
+    /// The wrapper in half of the hosts, and systemd in the others.
+    Both,
+    Wrappers,
+    Units,
 }
 
 /// The layouts of docs/guides/rollout.md and docs/guides/two-directories.md.
@@ -157,6 +167,7 @@ impl Scenario {
             gitlab: GitlabSettings::new(random),
             steps: (0..=random.below(3)).map(|_| Step::new(random)).collect(),
             is_alone: random.percent(40),
+            owners: Owners::Both,
         };
         if scenario.is_alone {
             scenario.gitlab.jobs = *random.pick(&[400, 400, 20]);
@@ -261,13 +272,20 @@ impl Step {
             Timed { after, host: 0, fault: Inner::fault_of_a_host(random, is_in_burst) }
         });
         let mut faults: Vec<_> = faults.collect();
-        if random.percent(50) {
-            // Killed in a drain, and the next request comes at once.
-            after += random.millis(0, 10_000);
-            for (pause, fault) in operator::killed_in_drain(random) {
+        let mut add = |pauses: Vec<(Duration, Fault)>| {
+            for (pause, fault) in pauses {
                 after += pause;
                 faults.push(Timed { after, host: 0, fault });
             }
+        };
+        if random.percent(50) {
+            // Killed in a drain, and the next request comes at once.
+            add(vec![(random.millis(0, 10_000), Fault::Host(Action::Start))]);
+            add(operator::killed_in_drain(random).to_vec());
+        }
+        if random.percent(50) {
+            add(vec![(random.millis(0, 10_000), Fault::Host(Action::Start))]);
+            add(operator::around_systemd(random));
         }
         Self { pause: after + Duration::from_secs(5), ..Self::quiet(faults) }
     }

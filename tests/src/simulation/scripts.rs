@@ -10,7 +10,7 @@ use super::{
     fault::Fault,
     host::operator::Action,
     options::Options,
-    scenario::{Receipt, Scenario},
+    scenario::{Owners, Receipt, Scenario},
     simulate,
     terraform::{Apply, Config, Ended, Interrupt, Terraform},
     world::{Happening, World},
@@ -35,6 +35,8 @@ const JOB: Duration = Duration::from_secs(300);
 fn roll(second: Second) -> Outcome {
     let mut scenario = Scenario::new(SEED);
     scenario.is_alone = false;
+    // As in the lab.
+    scenario.owners = Owners::Wrappers;
     scenario.options = Options::usual();
     let gitlab = &mut scenario.gitlab;
     (gitlab.hold, gitlab.jobs, gitlab.job_lasts) = (Duration::ZERO, 1, Some(JOB));
@@ -92,11 +94,6 @@ fn rollout_has_recorded_traces() {
 #[test]
 fn rollout_with_killed_wrapper_has_recorded_traces() {
     assert_traces("killed-wrapper.txt", &roll(Second::Fault(Fault::KillWrapper)));
-}
-
-#[test]
-fn rollout_with_upgraded_wrapper_has_recorded_traces() {
-    assert_traces("upgraded-wrapper.txt", &roll(Second::Fault(Fault::Host(Action::Upgrade))));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::{
     host::Host,
     network::{Fault, LateRequest},
     random::Random,
-    scenario::Scenario,
+    scenario::{Owners, Scenario},
     trace::Trace,
 };
 
@@ -155,6 +155,7 @@ pub(super) struct Inner {
     /// What a run with real processes has as well.
     pub(super) traces: Traces,
     pub(super) next_pid: u32,
+    pub(super) owners: Owners,
     pub(super) late: Vec<LateRequest>,
     /// Faults that wait for a state of a wrapper: the first one is next.
     pub(super) aims: VecDeque<Aimed>,
@@ -180,6 +181,7 @@ impl World {
             violations: Vec::new(),
             traces: Traces::default(),
             next_pid: 100,
+            owners: scenario.owners,
             late: Vec::new(),
             aims: VecDeque::new(),
             asked: BTreeSet::new(),

@@ -15,10 +15,7 @@ use grit_tests::{
 };
 use serde_json::json;
 
-use crate::{
-    systemd_stop::machine,
-    systemd_upgrade::{PLAIN, plain_service},
-};
+use crate::systemd::machine;
 
 /// Debian's cloud-init, where `cargo xtask test` unpacks it.
 fn cloud_init() -> PathBuf {
@@ -164,7 +161,7 @@ pub(crate) fn first_boot(machine: &Machine, user_data: &str, before_sshd: impl F
 }
 
 #[test]
-fn first_boot_starts_the_runner_under_the_wrapper() {
+fn first_boot_starts_the_runner_beside_the_wrapper() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     // The address that this machine's runner may use.
@@ -172,7 +169,7 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     let listen = config.split("listen_address = \"").nth(1).unwrap().split('"').next().unwrap();
     fs::remove_file(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
     // The package in the image has enabled its service.
-    plain_service(&machine, PLAIN);
+    machine.run(&["systemctl", "start", "gitlab-runner.service"]);
     // The script installs plugins after it has written the configuration.
     let runner = machine.system.path("/usr/bin/gitlab-runner");
     let note =
@@ -182,7 +179,7 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     machine.wait_property("gitlab-runner.service", "ActiveState", "active");
     let key = KeyPair::generate().unwrap();
     let inputs = json!({
-        "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "ready_when": "polling", "metrics": "network",
+        "gitlab_url": machine.lab.queue().url(), "listen_address": listen, "global_config": "check_interval = 0.1", "metrics": "network",
         "install_fleeting": true,
     });
     // The image does not have the wrapper's package, which creates the group.
@@ -197,11 +194,10 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     assert_eq!(machine.run(&["getent", "group", "grit-wrapper"]), group);
 
     assert_eq!(machine.property("gitlab-runner.service", "ActiveState"), "active");
-    assert_eq!(machine.ask(&["status"])["health"]["level"], "polling");
+    machine.wait_level("polling");
     assert!(machine.runner().is_some(), "{}", machine.journal());
     let state = fs::read_to_string(machine.system.path("/run/state")).unwrap();
     assert_eq!(state, "inactive\n", "a runner without the wrapper saw the configuration");
-    assert_eq!(machine.property("gitlab-runner.service", "TimeoutStartUSec"), "infinity");
     let host_key = fs::read_to_string(machine.system.path("/etc/ssh/ssh_host_ed25519_key.pub")).unwrap();
     assert_eq!(host_key.split_whitespace().nth(1), key.public.split_whitespace().nth(1));
     let keys = fs::read_to_string(machine.system.path("/home/deploy/.ssh/authorized_keys")).unwrap();
@@ -210,11 +206,14 @@ fn first_boot_starts_the_runner_under_the_wrapper() {
     let drop_in =
         fs::read_to_string(machine.system.path("/etc/ssh/sshd_config.d/grit-deploy-user.conf")).unwrap();
     assert!(drop_in.contains("\nMatch User deploy\n"), "{drop_in}");
-    let command = machine.property("gitlab-runner.service", "ExecStart");
+    let command = machine.property("grit-wrapper.service", "ExecStart");
     assert!(
-        command.contains("grit-wrapper run --insecure-http-beyond-loopback -- /usr/bin/gitlab-runner"),
+        command.contains("grit-wrapper run --unit gitlab-runner.service --http-listen tcp://0.0.0.0:9253 --insecure-http-beyond-loopback"),
         "{command}"
     );
+    let enabled =
+        ["gitlab-runner.service", "grit-wrapper.service"].map(|unit| machine.property(unit, "UnitFileState"));
+    assert_eq!(enabled, ["enabled"; 2]);
     assert!(machine.journal().contains("HTTP server listening"), "{}", machine.journal());
     let mode = machine.run(&[
         "stat",

@@ -14,7 +14,7 @@ use grit_tests::{
     poll,
 };
 
-use crate::systemd_stop::machine;
+use crate::systemd::machine;
 
 const RECIPE: &str = include_str!("../../../wrapper/packaging/container/Containerfile");
 
@@ -34,7 +34,7 @@ exec gitlab-runner "$@"
 "#;
 
 #[test]
-fn container_entry_point_restarts_runner_and_drains_on_stop() {
+fn container_ends_with_its_runner_and_drains_on_stop() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
     let folders = instructions("RUN").find_map(|line| line.split("mkdir -p ").nth(1)).unwrap();
@@ -49,35 +49,36 @@ fn container_entry_point_restarts_runner_and_drains_on_stop() {
     let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "env"];
     words.extend(instructions("ENV"));
     words.extend(command.iter().map(String::as_str));
-    let mut container =
-        machine.system.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-
-    let processes = || procs::descendants(container.id());
-    let wrapper = poll::until("the wrapper runs", LIMIT, || {
-        processes().into_iter().find(|process| process.program == "grit-wrapper").ok_or_else(processes)
-    });
-    let wrapper = wrapper.pid;
-    // The engine does not see the exit of the runner, so the wrapper restarts it.
-    let accepts_jobs = || {
+    // The container, the PID of its wrapper, and the PID of its runner, which accepts jobs.
+    let start = || {
+        let container =
+            machine.system.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let processes = || procs::descendants(container.id());
+        let wrapper = poll::until("the wrapper runs", LIMIT, || {
+            processes().into_iter().find(|process| process.program == "grit-wrapper").ok_or_else(processes)
+        });
+        let wrapper = wrapper.pid;
         let job = machine.lab.queue().submit(1, Duration::ZERO);
         machine.lab.queue().wait_all_ended(LIMIT).unwrap();
         drop(job);
         let children = fs::read_to_string(format!("/proc/{wrapper}/task/{wrapper}/children")).unwrap();
-        children.trim().to_owned()
+        (container, wrapper, children.trim().to_owned())
     };
-    let first = accepts_jobs();
+    let (mut container, wrapper, first) = start();
     let arguments = fs::read_to_string(format!("/proc/{first}/cmdline")).unwrap().replace('\0', " ");
     let wanted = "run --user=gitlab-runner --working-directory=/home/gitlab-runner ";
     assert!(arguments.contains(wanted), "the arguments of GitLab's image: {arguments}");
     let installed = machine.system.path("/usr/local/share/ca-certificates/ca.crt");
     assert_eq!(fs::read_to_string(installed).unwrap(), "a certificate");
     // The wrapper finds the configuration of a runner that a script has executed.
-    poll::until("the level working", LIMIT, || match machine.ask(&["status"])["health"].take() {
-        health if health["level"] == "working" => Ok(()),
-        health => Err(health),
+    let address =
+        instructions("ENV").find_map(|line| line.strip_prefix("GRIT_WRAPPER_GRPC_LISTEN=")).unwrap();
+    poll::until("the level working", LIMIT, || {
+        match machine.run(&["grit-wrapper", "status", "--json", "--address", address]) {
+            status if status.contains(r#""level":"working""#) => Ok(()),
+            status => Err(status),
+        }
     });
-    succeeded(Command::new("kill").args(["-s", "KILL", &first])).unwrap();
-    assert_ne!(accepts_jobs(), first);
 
     let held = machine.hold_jobs(2);
     let inside = format!("/proc/{wrapper}/status");
@@ -107,5 +108,10 @@ fn container_entry_point_restarts_runner_and_drains_on_stop() {
     machine.lab.queue().release(&held);
     assert_eq!(container.wait().unwrap().code(), Some(0));
     let tally = machine.lab.queue().tally();
-    assert_eq!((tally.finished, tally.lost, machine.signals()), (4, 0, vec!["SIGQUIT".to_owned()]));
+    assert_eq!((tally.finished, tally.lost, machine.signals()), (3, 0, vec!["SIGQUIT".to_owned()]));
+
+    // The engine sees the exit of the runner, and starts the container again.
+    let (mut container, _, runner) = start();
+    succeeded(Command::new("kill").args(["-s", "KILL", &runner])).unwrap();
+    assert_eq!(container.wait().unwrap().code(), Some(137));
 }

@@ -10,7 +10,10 @@ use grit_tests::{
 };
 use serde_json::Value as Json;
 
-const UNIT: &str = "grit-wrapper.service";
+const RUNNER_UNIT: &str = "gitlab-runner.service";
+const WRAPPER_UNIT: &str = "grit-wrapper.service";
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A runner without jobs. It is a script, because the runner of other tests needs the libraries of this machine.
 const RUNNER: &str = "#!/bin/sh\ntrap 'echo QUIT >>/run/signals; exit 0' QUIT\ntrap 'echo TERM >>/run/signals; exit 1' TERM\n\
@@ -40,6 +43,10 @@ fn release_runs_on(distribution: &str, version: &str) {
     assert!(run(&["cat", "/etc/nsswitch.conf"]).contains("myhostname"));
 
     write_program(&system.path("/usr/bin/gitlab-runner"), RUNNER.as_bytes());
+    let unit = include_str!("../../src/debian/gitlab-runner.service");
+    fs::write(system.path("/etc/systemd/system/gitlab-runner.service"), unit).unwrap();
+    run(&["systemctl", "daemon-reload"]);
+    run(&["systemctl", "start", RUNNER_UNIT]);
     let packages = tempfile::tempdir().unwrap();
     let install = |version: &str| {
         let package = debian::package(version, packages.path()).unwrap();
@@ -53,20 +60,38 @@ fn release_runs_on(distribution: &str, version: &str) {
     let unknown = ["grit-wrapper", "status", "--address", "tcp://unknown.invalid:7777"];
     let refused = system.run(&unknown).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", debian::both(&refused));
-    run(&["systemctl", "start", UNIT]);
+    run(&["systemctl", "start", WRAPPER_UNIT]);
     let signals = || fs::read_to_string(system.path("/run/signals")).unwrap();
     let status = || -> Json { serde_json::from_str(&run(&["grit-wrapper", "status", "--json"])).unwrap() };
     let before = status();
     assert_eq!(before["state"], "running", "{before}");
-    let printed = install("2.0.0");
-    assert!(printed.contains("now runs the new binary; its runner was not stopped"), "{printed}");
-    poll::until("the next wrapper has adopted the runner", Duration::from_secs(60), || match status() {
+    // Nothing of the sandbox is unknown to this systemd, and no health reason is about the drop-in.
+    let verified = system.run(&["systemd-analyze", "verify", "--man=no", WRAPPER_UNIT, RUNNER_UNIT]).unwrap();
+    assert!(!debian::both(&verified).contains("grit-wrapper"), "{}", debian::both(&verified));
+    assert!(!before["health"]["reasons"].to_string().contains("the line"), "{before}");
+    install("2.0.0");
+    poll::until("the next wrapper has found the runner", LIMIT, || match status() {
         after if after["pid"] == before["pid"] && after["state"] == "running" => Ok(()),
         after => Err(after),
     });
     assert_eq!(signals(), "started\n");
-    run(&["systemctl", "stop", UNIT]);
+
+    // Neither systemd nor a person starts a drained runner.
+    run(&["grit-wrapper", "drain", "--id", "deploy-7", "--wait"]);
     assert_eq!(signals(), "started\nQUIT\n");
+    run(&["systemctl", "start", RUNNER_UNIT]);
+    // Longer than RestartSec=.
+    std::thread::sleep(Duration::from_secs(7));
+    let status = status();
+    assert_eq!(
+        (&status["state"], &status["drain"]["outcome"]),
+        (&"stopped".into(), &"clean".into()),
+        "{status}"
+    );
+    assert_eq!(signals(), "started\nQUIT\n");
+    run(&["grit-wrapper", "start"]);
+    run(&["systemctl", "stop", RUNNER_UNIT]);
+    assert_eq!(signals(), "started\nQUIT\nstarted\nQUIT\n");
     run(&["dpkg", "--purge", "grit-wrapper"]);
     assert!(!system.path("/usr/bin/grit-wrapper").exists());
 }

@@ -131,7 +131,7 @@ fn guide_commands_show_and_end_a_drain() {
         text.replace("deploy@10.0.0.11", &format!("{user}@{}", address.ip()))
             .replace("\"10.0.0.11\"", &format!("\"{address}\""))
             .replace("\"deploy\"", &format!("\"{user}\""))
-            .replace("/run/grit-wrapper/wrapper.sock", &socket)
+            .replace("/run/grit-wrapper/gitlab-runner.service.sock", &socket)
     };
     let shell = |script: &str| shell(&rollout.workspace, programs.path(), &replaced(script));
 

@@ -17,11 +17,7 @@ use grit_tests::{
     sshd::free_address,
 };
 
-use crate::{
-    cloud_init::first_boot,
-    systemd_stop::machine,
-    systemd_upgrade::{PLAIN, plain_unit},
-};
+use crate::{cloud_init::first_boot, systemd::machine};
 
 const GUIDE: &str = include_str!("../../../docs/guides/hosts.md");
 const HOST_KEYS: &str = include_str!("../../../docs/guides/host-keys.md");
@@ -64,7 +60,6 @@ fn target(username: &str, address: SocketAddr) -> Target {
 #[test]
 fn host_set_up_per_guide_accepts_deploy_user() {
     let Some(machine) = machine(&[]) else { return };
-    plain_unit(&machine, PLAIN);
     machine.install("1.0.0");
     follow(&machine, page::block(GUIDE, "sh"));
     assert_eq!(machine.runner(), None);
@@ -98,7 +93,7 @@ fn host_set_up_per_guide_accepts_deploy_user() {
         });
     });
     assert_eq!(machine.property("gitlab-runner.service", "ActiveState"), "active");
-    assert_eq!(machine.ask(&["status"])["health"]["level"], "polling");
+    machine.wait_level("polling");
 
     poll::until("the deploy user is answered", LIMIT, || {
         call("deploy").map_err(|error| (format!("{error:?}"), machine.journal()))

@@ -65,15 +65,17 @@ fn instance_runs_jobs_and_ends_all_its_processes() {
 }
 
 #[test]
-fn runner_survives_wrapper_exit_but_not_host_reset() {
+fn draining_runner_survives_wrapper_exit_but_not_host_reset() {
     let lab = Lab::start().unwrap();
     let (instance, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     polling(&lab, &host);
     let runner = host.runner_pid().unwrap();
+    lab.queue().submit_held(1);
+    lab.queue().wait_until_none_waits(LIMIT);
     host.signal_wrapper(Signal::KILL).unwrap();
     poll::until("the wrapper is dead", LIMIT, || host.wrapper_pid().map_or(Ok(()), Err));
     assert_eq!(host.runner_pid(), Some(runner), "an orphan of the host, still on it");
-    assert_eq!(lab.cloud().destroy(&instance.id), Some(0));
+    assert_eq!(lab.cloud().destroy(&instance.id), Some(1));
     assert!(host.processes().is_empty());
 }
 

@@ -40,7 +40,7 @@ fn takeover_of_deployer_directory_signals_no_runner() {
     std::fs::write(&versions, text.replacen(head, &format!("{head}{}", block("hcl")), 1)).unwrap();
     let socket = "unix:///var/run/gitlab-runner-wrapper.sock";
     assert!(block("terraform").contains(socket));
-    let config = block("terraform").replace(socket, "unix:///run/grit-wrapper/wrapper.sock");
+    let config = block("terraform").replace(socket, "unix:///run/grit-wrapper/gitlab-runner.service.sock");
     directories.workspace.write("v1/grit.tf", &config).unwrap();
     directories.run("v1", &["init", "-no-color"]).succeeded();
     let plan = directories.run("v1", &["plan", "-json"]).succeeded();

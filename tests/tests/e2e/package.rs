@@ -84,7 +84,21 @@ fn rpm_contents_are_complete() {
         ])
     );
     let scripts = rpm(&["--scripts"]);
-    assert!(!scripts.contains('@') && scripts.contains("upgrade_running"), "{scripts}");
+    assert!(!scripts.contains("@FUNCTIONS@") && scripts.contains("restart_wrappers"), "{scripts}");
+}
+
+/// The package's own unit file replaces that of GitLab's package while an upgrade replaces the latter. It cannot be enabled.
+#[test]
+fn fallback_unit_is_that_of_gitlabs_package() {
+    let settings = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.map(str::to_owned).collect()
+    };
+    let of_gitlab = include_str!("../../src/debian/gitlab-runner.service");
+    let (of_gitlab, install) = of_gitlab.split_once("\n[Install]\n").unwrap();
+    assert_eq!(install, "WantedBy=multi-user.target\n");
+    let ours = include_str!("../../../wrapper/packaging/systemd/gitlab-runner.service");
+    assert_eq!(settings(ours), settings(of_gitlab));
 }
 
 #[test]

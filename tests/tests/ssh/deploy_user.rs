@@ -126,7 +126,7 @@ impl Host {
         let socket = dir.path().join("deploy.sock").display().to_string();
         let program = built("grit-wrapper").unwrap().display().to_string();
         let here = |text: &str| {
-            text.replace("/run/grit-wrapper/wrapper.sock", &socket)
+            text.replace("/run/grit-wrapper/gitlab-runner.service.sock", &socket)
                 .replace("/usr/bin/grit-wrapper", &program)
                 .replace("\"grit-wrapper", &format!("\"{program}"))
                 .replace("Match User deploy", &format!("Match User {}", username()))
@@ -308,7 +308,7 @@ pub(crate) fn confined_to_a_program(socket: &str, key: &str) -> String {
     format!("restrict,command=\"grit-wrapper dial-stdio --address unix://{socket}\" {key}")
 }
 
-const SOCKET: &str = "/run/grit-wrapper/wrapper.sock";
+const SOCKET: &str = "/run/grit-wrapper/gitlab-runner.service.sock";
 
 /// The other tests would pass if a client could not make a request at all.
 #[tokio::test]

@@ -173,7 +173,7 @@ async fn openssh_recipes_connect() {
 #[test]
 fn security_guide_shows_tested_lines() {
     let guide = include_str!("../../../docs/guides/security.md");
-    let socket = "/run/grit-wrapper/wrapper.sock";
+    let socket = "/run/grit-wrapper/gitlab-runner.service.sock";
     let key = "ssh-ed25519 AAAA… deploy";
     assert!(guide.contains(&crate::deploy_user::confined(socket, key)));
     assert!(guide.contains(&crate::deploy_user::confined_to_a_program(socket, key)));

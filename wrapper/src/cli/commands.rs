@@ -21,7 +21,7 @@ use super::{
     dial_stdio,
     error::CommandError,
     stdout::print,
-    view,
+    unit_commands, view,
     wait::{self, Goal, Progress, Watch},
 };
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
         serve::listen::{self, Address},
         status,
     },
+    supervise::UnitName,
     text::{duration, visible::visible_line},
 };
 
@@ -110,6 +111,12 @@ pub enum Command {
         #[arg(long, env = "GRIT_WRAPPER_ADDRESS", value_name = "URL", default_value = listen::DEFAULT_ADDRESS)]
         address: Address,
     },
+    /// For ExecStop= of a runner's unit: drain the runner, and wait until it has exited.
+    #[command(hide = true)]
+    ExecStop { unit: UnitName },
+    /// For ExecStopPost= of a runner's unit: record how the runner ended.
+    #[command(hide = true)]
+    ExecStopPost { unit: UnitName },
 }
 
 /// Executes a command and prints its output on stdout.
@@ -147,6 +154,7 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
                 callback: None,
                 // Set in every CI job, so that the wrapper can reject a drain of the job's own runner.
                 job_url: std::env::var("CI_JOB_URL").unwrap_or_default(),
+                by_service_manager: false,
             };
             // Opened first, so that no status between the drain and the watch is missed.
             let mut watch = if wait { Some(Watch::open(&common.address).await?) } else { None };
@@ -186,6 +194,8 @@ async fn carry_out(command: Command) -> Result<(), CommandError> {
             Box::pin(finish(&common, goal, timeout, false, None)).await
         }
         Command::DialStdio { address } => dial_stdio::run(&address).await,
+        Command::ExecStop { unit } => unit_commands::exec_stop(&unit).await,
+        Command::ExecStopPost { unit } => unit_commands::exec_stop_post(&unit),
     }
 }
 

@@ -8,6 +8,7 @@ mod dial_stdio;
 mod error;
 pub mod run_flags;
 mod stdout;
+mod unit_commands;
 mod view;
 mod wait;
 

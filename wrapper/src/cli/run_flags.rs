@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum, builder::PossibleValue};
+use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use crate::{
@@ -12,10 +12,11 @@ use crate::{
             http,
             listen::{self, Address, Rules, SocketAccess},
         },
-        settings::Settings,
+        settings::{Settings, Target},
+        unit_files,
     },
-    runner::{self, Level, Source},
-    supervise::{Leftovers, Policy, RestartWhen},
+    runner::{self, Source},
+    supervise::{Policy, UnitName},
     text::duration,
 };
 
@@ -68,7 +69,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_PROCESS_TERMINATION_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse)]
     pub process_termination_timeout: Option<Duration>,
 
-    /// Timeout of a drain that a signal to the wrapper started. After this time the runner is stopped forcefully. Default: no timeout.
+    /// Timeout of a drain that a signal to the wrapper started, or a stop of the unit. After this time the runner is stopped forcefully. Default: no
+    /// timeout.
     #[arg(long, env = "GRIT_WRAPPER_DRAIN_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_limit)]
     pub drain_timeout: Option<Duration>,
 
@@ -82,8 +84,8 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_REQUEST_GAP_TIMEOUT", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse, default_value = "60s")]
     pub request_gap_timeout: Duration,
 
-    /// State file. The next wrapper with this file adopts the running runner. Default: path of the first unix socket, plus `.state`. Without a unix
-    /// socket: wrapper.state in `$RUNTIME_DIRECTORY`.
+    /// State file. The next wrapper with this file continues a drain, and does not start a runner beside a running one. Default: path of the first
+    /// unix socket, plus `.state`. Without a unix socket: wrapper.state in `$RUNTIME_DIRECTORY`.
     #[arg(long, env = "GRIT_WRAPPER_STATE_FILE", value_name = "PATH")]
     pub state_file: Option<PathBuf>,
 
@@ -96,21 +98,7 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_RUNNER_LISTEN_ADDRESS", value_name = "HOST:PORT")]
     pub runner_listen_address: Option<String>,
 
-    /// Restart policy for a runner that exits unexpectedly. The delay before the first restart is 1s. Each consecutive failure doubles the delay,
-    /// up to 60s.
-    #[arg(long, env = "GRIT_WRAPPER_RESTART", value_enum, default_value_t = RestartWhen::Never)]
-    pub restart: RestartWhen,
-
-    /// Action for processes, such as jobs, that are still running after the runner exited: log or kill them. A forceful stop always kills
-    /// them.
-    #[arg(long, env = "GRIT_WRAPPER_LEFTOVER_PROCESSES", value_enum, default_value_t = Leftovers::Report)]
-    pub leftover_processes: Leftovers,
-
-    /// Health level at which READY=1 is sent to systemd (`Type=notify`).
-    #[arg(long, env = "GRIT_WRAPPER_READY_WHEN", value_enum, default_value_t = ReadyWhen::Process)]
-    pub ready_when: ReadyWhen,
-
-    /// Action of the wrapper when the runner has exited and is not restarted.
+    /// Action of the wrapper when the runner has exited.
     #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
     pub when_stopped: WhenStopped,
 
@@ -118,69 +106,23 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
     pub log_level: LevelFilter,
 
+    /// Attach to this unit of systemd, whose main process is the runner, instead of starting a command: the full name, such as gitlab-runner.service.
+    /// The wrapper must be root.
+    #[arg(long, value_name = "UNIT", conflicts_with = "command")]
+    pub unit: Option<UnitName>,
+
     /// The runner's command, with its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "unit", value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// What the wrapper does when the runner has exited and is not restarted.
+/// What the wrapper does when the runner has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhenStopped {
     /// Keep running and report state `stopped` until a signal arrives, as upstream's wrapper does.
     Stay,
-    /// Exit with the runner's exit code, so that a service manager can restart the wrapper.
+    /// Exit with the runner's exit code, so that a container engine can restart the container.
     Exit,
-}
-
-/// Health level at which READY=1 is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReadyWhen {
-    /// The runner's process has been running for 2s.
-    Process,
-    /// The runner is ready for jobs.
-    Ready,
-    /// GitLab accepts the runner's job requests.
-    Polling,
-}
-
-impl From<ReadyWhen> for Level {
-    fn from(ready: ReadyWhen) -> Self {
-        match ready {
-            ReadyWhen::Process => Self::Process,
-            ReadyWhen::Ready => Self::Ready,
-            ReadyWhen::Polling => Self::Polling,
-        }
-    }
-}
-
-impl ValueEnum for RestartWhen {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Never, Self::OnFailure, Self::Always]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Never => {
-                PossibleValue::new("never").help("Never restart (the behaviour of upstream's wrapper)")
-            }
-            Self::OnFailure => PossibleValue::new("on-failure").help("Restart unless the exit code was 0"),
-            Self::Always => PossibleValue::new("always").help("Restart after every unexpected exit"),
-        })
-    }
-}
-
-impl ValueEnum for Leftovers {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Report, Self::Kill]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Report => PossibleValue::new("report")
-                .help("Log each process with PID, age and executable, and keep it running"),
-            Self::Kill => PossibleValue::new("kill").help("Kill the processes"),
-        })
-    }
 }
 
 impl Run {
@@ -192,14 +134,35 @@ impl Run {
         if let Some(Address::Unix(_)) = self.http_listen {
             return Err("--http-listen: expected tcp://host:port".to_owned());
         }
+        if self.unit.is_some() {
+            let of_a_child = [
+                (
+                    "--runner-listen-address",
+                    self.runner_listen_address.as_deref().is_some_and(|address| !address.is_empty()),
+                ),
+                ("--when-stopped", self.when_stopped != WhenStopped::Stay),
+            ];
+            if let Some((flag, _)) = of_a_child.iter().find(|(_, is_set)| *is_set) {
+                return Err(format!(
+                    "{flag} has no effect with --unit: systemd owns the runner; remove the flag or its variable"
+                ));
+            }
+        }
         Ok(())
     }
 
     pub fn settings(&self) -> Settings {
-        let source = Source::new(&self.command, |name| std::env::var_os(name));
+        let (target, source) = match &self.unit {
+            Some(unit) => (Target::Unit(unit.clone()), Source::of_process()),
+            None => {
+                let source = Source::new(&self.command, |name| std::env::var_os(name));
+                (Target::Command(self.command.clone()), source)
+            }
+        };
         Settings {
-            command: self.command.clone(),
-            grpc_listen: self.grpc_listen.clone(),
+            target,
+            drain_at_start: false,
+            grpc_listen: self.grpc_listen(),
             grpc_rules: Rules {
                 access: SocketAccess { mode: self.socket_mode, group: self.socket_group.clone() },
                 beyond_loopback: self.insecure_tcp_beyond_loopback,
@@ -221,11 +184,18 @@ impl Run {
             callbacks: AllowedUrls::new(self.allow_callback.clone()),
             policy: self.policy(),
             drain_timeout: self.drain_timeout,
-            state_file: self.state_file.clone(),
+            state_file: self.state_file.clone().or_else(|| self.unit.as_ref().map(unit_files::state_file)),
             health: runner::Settings { source, interval: self.probe_interval.max(MIN_INTERVAL) },
             runner_listen_address: self.runner_listen_address.clone().filter(|address| !address.is_empty()),
-            ready_when: self.ready_when.into(),
         }
+    }
+
+    /// The wrapper of a unit also listens on the socket of that unit, and by default only there.
+    fn grpc_listen(&self) -> Vec<Address> {
+        let Some(unit) = &self.unit else { return self.grpc_listen.clone() };
+        let is_default = |address: &Address| address.to_string() == listen::DEFAULT_ADDRESS;
+        let others = self.grpc_listen.iter().filter(|address| !is_default(address)).cloned();
+        others.chain([unit_files::socket(unit)]).collect()
     }
 
     fn policy(&self) -> Policy {
@@ -233,9 +203,8 @@ impl Run {
             start_grace: self.start_grace,
             request_gap_timeout: self.request_gap_timeout,
             termination_timeout: self.process_termination_timeout,
-            restart: self.restart,
-            leftovers: self.leftover_processes,
             leave_when_stopped: self.when_stopped == WhenStopped::Exit,
+            by_unit: self.unit.is_some(),
             ..Policy::default()
         }
     }

@@ -158,7 +158,7 @@ fn exit_text(exit: &Exit) -> String {
         Some(How::Signal(signal)) => format!("signal {signal}"),
         Some(How::NeverStarted(_)) => "the runner was never started".to_owned(),
         Some(How::SpawnError(error)) => format!("the runner could not be started: {error}"),
-        Some(How::Unknown(_)) | None => "status unknown (adopted runner)".to_owned(),
+        Some(How::Unknown(_)) | None => "status unknown".to_owned(),
     };
     if exit.killed { format!("{how}, killed by the wrapper") } else { how }
 }

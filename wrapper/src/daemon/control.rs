@@ -37,6 +37,8 @@ pub struct Control {
     health: Receiver<Health>,
     prober: Prober,
     callbacks: AllowedUrls,
+    /// The runner is the main process of a unit: the timeout of a drain by the service manager.
+    by_unit: Option<Option<Duration>>,
     /// For rejected requests, and for those that change nothing.
     log_limit: CallLogLimit,
 }
@@ -73,7 +75,13 @@ impl ControlError {
 
 impl Control {
     pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, callbacks: AllowedUrls) -> Self {
-        Self { supervisor, health, prober, callbacks, log_limit: CallLogLimit::default() }
+        Self { supervisor, health, prober, callbacks, by_unit: None, log_limit: CallLogLimit::default() }
+    }
+
+    /// Of the main process of a unit, whose drains by the service manager have this timeout.
+    #[must_use]
+    pub fn of_unit(self, drain_timeout: Option<Duration>) -> Self {
+        Self { by_unit: Some(drain_timeout), ..self }
     }
 
     pub fn status(&self) -> Status {
@@ -113,7 +121,15 @@ impl Control {
             if !(1..=MAX_ID).contains(&stop.id.as_str().chars().count()) {
                 return Err(ControlError::invalid("id", "expected 1 to 200 characters"));
             }
-            if stop.id == StopId::Signal {
+            let stop = match (request.by_service_manager, control.by_unit) {
+                (false, _) => stop,
+                (true, Some(timeout)) if requester.is_privileged() => stop.within(timeout),
+                (true, _) => {
+                    let why = "accepted only from root, by a wrapper that is attached to a unit";
+                    return Err(ControlError::invalid("by_service_manager", why));
+                }
+            };
+            if (stop.id == StopId::Signal) != request.by_service_manager {
                 let why = "\"signal\" is reserved for drains started by a signal to the wrapper";
                 return Err(ControlError::invalid("id", why));
             }

@@ -2,7 +2,7 @@
 //!
 //! - [`run`] is the story. [`control`] has each operation once: parse, check, audit, send. [`status`] makes the status.
 //! - [`serve`] has the addresses, the rights of the peers, gRPC and HTTP.
-//! - [`host`] has the signals, systemd, the log and the upgrade.
+//! - [`host`] has the signals, systemd and the log.
 
 pub(crate) mod audit;
 pub mod callback;
@@ -15,4 +15,5 @@ pub mod settings;
 mod state_path;
 pub mod status;
 mod tasks;
+pub mod unit_files;
 pub(crate) mod version;

@@ -3,16 +3,26 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::callback::AllowedUrls;
-use crate::supervise::Policy;
+use crate::supervise::{Policy, UnitName};
 use crate::{
     daemon::serve::{http, listen},
     runner,
 };
 
+/// What the wrapper supervises.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A child: the program of the runner and its arguments.
+    Command(Vec<OsString>),
+    /// The main process of a unit.
+    Unit(UnitName),
+}
+
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The program of the runner and its arguments.
-    pub command: Vec<OsString>,
+    pub target: Target,
+    /// Drain the runner at once, and exit after it.
+    pub drain_at_start: bool,
     pub grpc_listen: Vec<listen::Address>,
     pub grpc_rules: listen::Rules,
     /// A unix socket on which clients can only read the status.
@@ -28,6 +38,4 @@ pub struct Settings {
     pub health: runner::Settings,
     /// `LISTEN_ADDRESS` for a runner without an address.
     pub runner_listen_address: Option<String>,
-    /// The health level at which systemd is notified `READY=1`.
-    pub ready_when: runner::Level,
 }

@@ -44,12 +44,12 @@ pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Stat
         boot_id: process::boot_id().map(|boot| boot.to_string()).unwrap_or_default(),
         started_at: child.map(|child| timestamp(child.started)),
         exit: match state {
-            State::Backoff { end, .. } | State::Exited { end, .. } => Some(exit(end)),
-            State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
+            State::Backoff { end } | State::Exited { end, .. } => Some(exit(end)),
+            State::Idle | State::Starting | State::Running { .. } | State::Stopping { .. } => None,
         },
         failure_reason: failure(supervision),
         restarts: supervision.restarts.count,
-        crash_loop: supervision.is_crash_loop(),
+        crash_loop: supervision.is_crash_loop(Moment::now()),
         health: Some(self::health(supervision, health)),
         drain,
         last_drain: supervision.last_stop.as_deref().map(past_drain),
@@ -118,7 +118,7 @@ fn drain(state: &State, stop: &Stop) -> Drain {
             Phase::Spacing { .. } | Phase::Killed => (None, true),
         },
         State::Exited { .. } => (None, true),
-        State::Idle | State::Starting { .. } | State::Running { .. } | State::Backoff { .. } => {
+        State::Idle | State::Starting | State::Running { .. } | State::Backoff { .. } => {
             (stop.deadline, false)
         }
     };

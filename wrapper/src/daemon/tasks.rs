@@ -20,7 +20,7 @@ pub(crate) struct Tasks {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "internal task {name:?} {how}. This is a bug in grit-wrapper, please report it. The wrapper exits; the \
-     runner keeps running, and the next wrapper adopts it"
+     runner of a unit keeps running, and another one drains"
 )]
 pub struct TaskFailed {
     name: &'static str,

@@ -4,8 +4,10 @@
 //! whose server is down. So another thread reads and parses the file, and a caller waits at most [`READ_LIMIT`].
 
 use std::{
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Read},
+    os::unix::ffi::OsStrExt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -31,16 +33,11 @@ type Answer = Result<Arc<RunnerConfig>, ConfigError>;
 
 /// Reads one file. Clones share the last result.
 #[derive(Clone, Debug)]
-pub(super) struct Reader(Arc<Shared>);
+pub(super) struct Reader(Arc<Mutex<State>>);
 
 #[derive(Debug)]
-struct Shared {
-    source: Source,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
 struct State {
+    source: Source,
     /// The result of the last successful read.
     last: Option<Arc<RunnerConfig>>,
     /// The user of the last runner whose user was readable.
@@ -49,27 +46,35 @@ struct State {
 
 impl Reader {
     pub(super) fn new(source: Source) -> Self {
-        Self(Arc::new(Shared { source, state: Mutex::default() }))
+        Self(Arc::new(Mutex::new(State { source, last: None, runner: None })))
     }
 
-    /// Notes the user of the running process: the default configuration depends on it.
-    pub(super) fn note_user(&self, pid: u32) {
+    /// Notes the user of the running process, on which the default configuration depends, and where it has its settings from. Takes at most a second.
+    pub(super) async fn note_process(&self, pid: u32) {
         if let Some(user) = process::user(pid) {
             self.lock().runner = Some(user);
+        }
+        let of_process = self.lock().source.of_process;
+        if of_process
+            && let Ok(source) = blocking::run("runner-command", READ_LIMIT, move || source_of(pid)).await
+        {
+            self.lock().source = Source { of_process, ..source };
         }
     }
 
     /// The current content of the file.
     /// Fails also if reading takes longer than [`READ_LIMIT`].
     pub(super) async fn read(&self) -> Answer {
-        if self.0.source.is_single {
-            return Err(ConfigError::RunSingle);
-        }
-        let path = self.0.source.config_of(self.lock().runner)?;
-        let file = path.to_owned();
+        let path = {
+            let state = self.lock();
+            if state.source.is_single {
+                return Err(ConfigError::RunSingle);
+            }
+            state.source.config_of(state.runner)?.to_owned()
+        };
+        let file = path.clone();
         let read = blocking::run("runner-config", READ_LIMIT, move || Ok(read(&file))).await;
         let config = read.unwrap_or_else(|error| {
-            let path = path.to_owned();
             Err(match error.kind() {
                 io::ErrorKind::TimedOut => ConfigError::TooSlow { path, limit: READ_LIMIT },
                 _ => ConfigError::Unreadable { path, why: error.to_string() },
@@ -83,14 +88,33 @@ impl Reader {
     /// Address of the runner's HTTP server. If the configuration cannot be read now, the last successful read is used.
     pub(super) fn endpoint(&self, config: Option<&RunnerConfig>) -> Option<Endpoint> {
         let state = self.lock();
-        let last = state.last.clone().filter(|_| self.0.source.config_of(state.runner).is_ok());
-        drop(state);
-        self.0.source.endpoint(config.or(last.as_deref()))
+        let last = state.last.clone().filter(|_| state.source.config_of(state.runner).is_ok());
+        state.source.endpoint(config.or(last.as_deref()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The settings of a process, from its command line and its environment. May block.
+fn source_of(pid: u32) -> io::Result<Source> {
+    let words = |file: &str| -> io::Result<Vec<OsString>> {
+        let text = fs::read(format!("/proc/{pid}/{file}"))?;
+        let words = text.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+        Ok(words.collect())
+    };
+    let (command, variables) = (words("cmdline")?, words("environ")?);
+    Ok(Source::new(&command, |name| {
+        let value = |word: &OsString| {
+            word.as_bytes()
+                .strip_prefix(name.as_bytes())?
+                .strip_prefix(b"=")
+                .map(OsStr::from_bytes)
+                .map(OsStr::to_owned)
+        };
+        variables.iter().find_map(value)
+    }))
 }
 
 /// Reads and parses the file. May block.
@@ -145,7 +169,13 @@ mod tests {
     use super::*;
 
     fn source(config: &Path) -> Source {
-        Source { config: config.to_owned(), is_default: false, listen_address: None, is_single: false }
+        Source {
+            config: config.to_owned(),
+            is_default: false,
+            listen_address: None,
+            is_single: false,
+            of_process: false,
+        }
     }
 
     #[tokio::test]

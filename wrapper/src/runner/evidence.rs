@@ -152,7 +152,7 @@ impl Evidence {
         self.note_abort(state);
     }
 
-    /// Counts accepted job requests. Requests before the first probe, as of an adopted runner, count as of now: a time that is too late
+    /// Counts accepted job requests. Requests before the first probe, as of a runner that is older than the wrapper, count as of now: a time that is too late
     /// delays an alert, but a time that is too early causes a false one.
     fn count_polls(&mut self, now: Moment) {
         // A failed read of the metrics does not reset the counters.
@@ -198,7 +198,7 @@ impl Evidence {
                 self.aborts_jobs |= is_forceful;
                 self.interrupted = Some(interrupted);
             }
-            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
+            State::Idle | State::Starting | State::Backoff { .. } | State::Exited { .. } => {
                 self.interrupted = Some(interrupted);
             }
         }
@@ -284,7 +284,10 @@ mod tests {
         assert!(aborts(&[(&draining, forceful(0))]));
         assert!(aborts(&[(&draining, forceful(0)), (&draining, RunnerMetrics::default())]));
         assert!(aborts(&[(&running, graceful(1)), (&draining, graceful(2))]));
-        assert!(!aborts(&[(&draining, graceful(1)), (&draining, graceful(1))]), "an adopted runner");
+        assert!(
+            !aborts(&[(&draining, graceful(1)), (&draining, graceful(1))]),
+            "a runner that is older than the wrapper"
+        );
         let unread = RunnerMetrics::default();
         assert!(!aborts(&[(&running, graceful(1)), (&draining, unread), (&draining, graceful(1))]));
         assert!(!aborts(&[(&draining, graceful(0)), (&terminating, forceful(1))]), "a forceful stop");

@@ -13,7 +13,7 @@ const MIN_UPTIME: Duration = Duration::from_secs(2);
 /// For this time a restart lowers the health level.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
-/// For this time after its start, an unprobed child is reported as starting. An adopted child is older.
+/// For this time after its start, an unprobed child is reported as starting. A child that an earlier wrapper has seen is older.
 const JUST_STARTED: Duration = Duration::from_secs(60);
 
 /// A suspended process does not receive SIGQUIT either, so a drain does not start.
@@ -41,14 +41,12 @@ pub(crate) fn waits_for(phase: &Phase) -> Option<String> {
 
 /// The level in this state, and the reasons why the next level is not reached.
 pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, Vec<String>) {
-    let (mut level, mut reasons) = runner_level(&supervision.state, health);
-    if !health.lost_sockets.is_empty() {
+    let (mut level, mut reasons) = runner_level(supervision, health);
+    if !health.faults.is_empty() {
         level = level.min(Level::Process);
-        let lost =
-            health.lost_sockets.values().map(|error| format!("the wrapper does not listen on {error}"));
         // The first one is about the state of the runner, and only some are shown.
         let second = reasons.len().min(1);
-        reasons.splice(second..second, lost);
+        reasons.splice(second..second, health.faults.values().cloned());
     }
     let signal_error = supervision.signal_error.as_ref();
     reasons.extend(signal_error.map(|error| format!("cannot send a signal to the runner: {error}")));
@@ -62,11 +60,12 @@ pub(crate) fn level_now(supervision: &Supervision, health: &Health) -> (Level, V
 
 /// A probe takes seconds, during which the child may exit or start stopping: its level counts only for the same child, and not from before the
 /// stop.
-fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
+fn runner_level(supervision: &Supervision, health: &Health) -> (Level, Vec<String>) {
+    let state = &supervision.state;
     let known = health.evidence_in(state);
     let reason = match state {
         State::Idle => "the runner has not been started yet",
-        State::Starting { .. } => "the runner is starting",
+        State::Starting => "the runner is starting",
         State::Backoff { .. } => "the runner exited unexpectedly and is waiting for its restart",
         State::Exited { .. } => "the runner is not running",
         State::Running { .. } if known.child.is_some() => return (health.level, health.reasons.clone()),
@@ -74,7 +73,7 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
             "the runner is starting and has not been probed yet"
         }
         State::Running { .. } => "the runner has not been probed yet",
-        State::Stopping { stop, phase, .. } => {
+        State::Stopping { phase, .. } => {
             let reason = match waits_for(phase) {
                 _ if phase.is_forceful() => {
                     "the runner is being stopped forcefully: its jobs are aborted".to_owned()
@@ -84,7 +83,7 @@ fn runner_level(state: &State, health: &Health) -> (Level, Vec<String>) {
                     "the runner is draining: it accepts no new jobs and exits after its last job".to_owned()
                 }
             };
-            let aborts_jobs = !phase.is_forceful() && (known.aborts_jobs || stop.aborts_jobs);
+            let aborts_jobs = !phase.is_forceful() && (known.aborts_jobs || supervision.observed.aborts_jobs);
             // Before SIGCONT, the signal has no effect.
             let problem =
                 if known.suspended { Some(SUSPENDED) } else { known.quit_has_no_effect.then_some(NO_EFFECT) };

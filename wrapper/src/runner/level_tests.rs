@@ -191,7 +191,7 @@ fn last_job_request_result_decides_polling() {
     case.is(Level::Polling, "");
 }
 
-/// After adoption, and with rare probes, the counters are sums: a token that was accepted a hundred times may be invalid now.
+/// After a restart of the wrapper, and with rare probes, the counters are sums: a token that was accepted a hundred times may be invalid now.
 #[test]
 fn repeated_failures_mean_not_polling() {
     let counts = |accepted, rejected| {
@@ -204,29 +204,29 @@ fn repeated_failures_mean_not_polling() {
     };
     first_look(100, 0).is(Level::Polling, "");
     first_look(100, 2).is(Level::Polling, "");
-    let mut adopted = first_look(100, 3);
-    adopted.is(Level::Ready, "pauses its job requests for 1h");
-    adopted.polls.update(&counts(100, 3), None);
-    adopted.is(Level::Ready, "waiting for an accepted one");
-    adopted.polls.update(&counts(100, 4), None);
-    adopted.is(Level::Ready, "rejects its token");
-    adopted.polls.update(&counts(101, 4), None);
-    adopted.is(Level::Polling, "");
-    adopted.polls.update(&counts(102, 7), None);
-    adopted.is(Level::Ready, "pauses its job requests for 1h");
+    let mut earlier = first_look(100, 3);
+    earlier.is(Level::Ready, "pauses its job requests for 1h");
+    earlier.polls.update(&counts(100, 3), None);
+    earlier.is(Level::Ready, "waiting for an accepted one");
+    earlier.polls.update(&counts(100, 4), None);
+    earlier.is(Level::Ready, "rejects its token");
+    earlier.polls.update(&counts(101, 4), None);
+    earlier.is(Level::Polling, "");
+    earlier.polls.update(&counts(102, 7), None);
+    earlier.is(Level::Ready, "pauses its job requests for 1h");
 
     // The runner does not count these as failed health checks, so that no limit applies.
     let unanswered =
         |accepted, unanswered| metrics(&[("a", Requests { unanswered, ..self::accepted(accepted) })]);
-    let mut adopted = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
-    adopted.polls.update(&unanswered(5, 500), None);
-    adopted.is(Level::Ready, "waiting for an accepted one");
-    adopted.polls.update(&unanswered(6, 501), None);
-    adopted.is(Level::Polling, "");
+    let mut earlier = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    earlier.polls.update(&unanswered(5, 500), None);
+    earlier.is(Level::Ready, "waiting for an accepted one");
+    earlier.polls.update(&unanswered(6, 501), None);
+    earlier.is(Level::Polling, "");
     // A runner that has worked for weeks, in spite of outages.
-    let mut adopted = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
-    adopted.polls.update(&unanswered(500, 500), None);
-    adopted.is(Level::Polling, "");
+    let mut earlier = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };
+    earlier.polls.update(&unanswered(500, 500), None);
+    earlier.is(Level::Polling, "");
 
     // Requests that the runner cannot send count as failed health checks only.
     let mut case = Case { config: Ok(config(&["a"])), polls: Polls::default(), ..Case::healthy() };

@@ -10,7 +10,8 @@
 //! [`prober`] probes the runner periodically and publishes a [`Health`]; [`level`] computes the level without I/O, and has all reasons. Health is
 //! reported only; the supervisor does not act on it.
 //!
-//! A runner is below `ready`, whatever it does, while a unix socket of its wrapper is removed and cannot be created again.
+//! A runner is below `ready`, whatever it does, while a unix socket of its wrapper is removed and cannot be created again, and while its unit does not have
+//! the settings that a drain needs.
 //!
 //! Unknown values are reported as unknown: an absent number of jobs is not 0, and a runner with 0 jobs has not exited.
 
@@ -61,15 +62,15 @@ pub struct Health {
     /// Human-readable reasons why the next level is not reached.
     pub reasons: Vec<String>,
     pub(crate) evidence: Evidence,
-    /// The unix sockets of the wrapper that clients cannot reach, and why. Not from a probe.
-    pub lost_sockets: BTreeMap<String, String>,
+    /// What is wrong with the wrapper's sockets and with the runner's unit, by socket or setting. Not from a probe.
+    pub faults: BTreeMap<String, String>,
 }
 
 impl Default for Health {
     fn default() -> Self {
         let (level, level_max) = (Level::None, Level::Unspecified);
-        let (reasons, evidence, lost_sockets) = Default::default();
-        Self { level, level_max, reasons, evidence, lost_sockets }
+        let (reasons, evidence, faults) = Default::default();
+        Self { level, level_max, reasons, evidence, faults }
     }
 }
 
@@ -132,8 +133,8 @@ mod tests {
         let end = End::Exited { pid: 7, exit: Exit::Code(1), killed: false };
         for (state, reason, jobs) in [
             (State::Idle, "not been started yet", None),
-            (State::Starting { child: None }, "is starting", None),
-            (State::Backoff { until: now, end: end.clone() }, "waiting for its restart", None),
+            (State::Starting, "is starting", None),
+            (State::Backoff { end: end.clone() }, "waiting for its restart", None),
             (State::Exited { end, stop: None }, "is not running", None),
             (
                 stopping(Phase::awaiting_gap(now, None, &Policy::default())),
@@ -163,8 +164,9 @@ mod tests {
     fn wrapper_without_its_socket_is_below_ready() {
         let child = child(7);
         let running = State::Running { child, reload_at: None };
-        let lost = ("unix:///run/w".to_owned(), "unix:///run/w: in use".to_owned());
-        let health = Health { lost_sockets: BTreeMap::from([lost]), ..polling(child) };
+        let lost =
+            ("unix:///run/w".to_owned(), "the wrapper does not listen on unix:///run/w: in use".to_owned());
+        let health = Health { faults: BTreeMap::from([lost]), ..polling(child) };
         let (level, reasons, _) = of(&health, running);
         assert_eq!(
             (level, reasons.as_slice()),

@@ -178,7 +178,7 @@ impl Seen {
         if rise(|requests| requests.accepted) > 0 {
             // This many failures since the last probe may have followed the accepted requests. The runner then disables the section, for an hour by
             // default, so no further request would correct the result. The time before the first probe is treated in the same way. After
-            // adoption, the counters are those of weeks: if more requests failed than were accepted, the last one probably failed.
+            // a restart of the wrapper, the counters are those of weeks: if more requests failed than were accepted, the last one probably failed.
             let has_failed =
                 failures.max(rejected) >= self.pause.0 || (is_first && now.failed() > now.accepted);
             return Some(if has_failed { Last::Failed } else { Last::Accepted });

@@ -77,6 +77,7 @@ impl Prober {
     ///
     /// Only one request at a time is sent; concurrent callers share its result.
     pub async fn jobs(&self, runner: ChildInfo) -> Option<Vec<Job>> {
+        self.reader.note_process(runner.pid()).await;
         let config = self.reader.read().await.ok();
         let endpoint = self.reader.endpoint(config.as_deref())?;
         self.jobs_at(&Server { endpoint, runner }).await
@@ -149,7 +150,7 @@ impl Prober {
     /// `evidence`: of the last probe.
     async fn probe(&self, supervision: &Supervision, evidence: &mut Evidence) -> Health {
         if let Some(child) = supervision.state.child() {
-            self.reader.note_user(child.pid());
+            self.reader.note_process(child.pid()).await;
         }
         let config = self.reader.read().await;
         let Some(child) = supervision.state.child() else {
@@ -221,8 +222,8 @@ fn publish(published: &watch::Sender<Health>, health: Health) -> Level {
     let mut before = Level::None;
     published.send_modify(|now| {
         before = now.level;
-        let lost_sockets = std::mem::take(&mut now.lost_sockets);
-        *now = Health { lost_sockets, ..health };
+        let faults = std::mem::take(&mut now.faults);
+        *now = Health { faults, ..health };
     });
     before
 }
@@ -233,7 +234,7 @@ const BEGINNING: usize = 1000;
 /// Waits for the next probe; without a child it never returns. `is_at_max`: the runner has reached its maximum level, or polls.
 async fn pause(now: &Supervision, is_at_max: bool, interval: Duration) {
     match &now.state {
-        State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {
+        State::Idle | State::Starting | State::Backoff { .. } | State::Exited { .. } => {
             std::future::pending::<()>().await;
         }
         State::Running { child, .. } if is_at_max || child.started.elapsed() > START_PERIOD => {

@@ -125,6 +125,7 @@ impl RequestGap {
 
     /// Never returns.
     async fn report(&self, child: ChildInfo, supervisor: &Handle) {
+        self.reader.note_process(child.pid()).await;
         let config = self.reader.read().await.ok();
         let Some(endpoint) = self.reader.endpoint(config.as_deref()) else {
             loop {

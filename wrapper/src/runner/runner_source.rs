@@ -28,6 +28,8 @@ pub struct Source {
     pub listen_address: Option<String>,
     /// The command is `run-single`: the runner has neither a configuration nor an HTTP server.
     pub is_single: bool,
+    /// The values are those of no process: those of the running process replace them.
+    pub of_process: bool,
 }
 
 /// Where the runner's HTTP server can be reached: addresses with a port. They are tried in order.
@@ -57,7 +59,12 @@ impl Source {
             .and_then(|address| address.into_string().ok())
             .filter(|address| !address.is_empty());
         let is_single = words.first().is_some_and(|word| word == RUN_SINGLE);
-        Self { config, is_default, listen_address, is_single }
+        Self { config, is_default, listen_address, is_single, of_process: false }
+    }
+
+    /// The settings of a runner that another program starts. Before it runs, the defaults.
+    pub fn of_process() -> Self {
+        Self { of_process: true, ..Self::new(&[], |_| None) }
     }
 
     /// The configuration file of a runner of this user. Another user than root has chosen the home directory, so that its file is not read.

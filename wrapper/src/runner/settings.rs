@@ -40,8 +40,13 @@ mod tests {
         let config = folder.path().join("config.toml");
         let decide = async |own: Option<&str>, given: Option<&str>| {
             let listen_address = own.map(str::to_owned);
-            let source =
-                Source { config: config.clone(), is_default: false, listen_address, is_single: false };
+            let source = Source {
+                config: config.clone(),
+                is_default: false,
+                listen_address,
+                is_single: false,
+                of_process: false,
+            };
             let settings = Settings { source, interval: Settings::INTERVAL };
             let (settings, passed) = settings.with_listen_address(given.map(str::to_owned)).await;
             (settings.source.listen_address, passed)

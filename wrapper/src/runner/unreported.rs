@@ -145,7 +145,7 @@ mod tests {
                 "two wait",
                 &[(0, "", 0, NONE), (1, "1 success", 0, Some(7)), (5, "1 success 2 failed", 0, Some(7))],
             ),
-            ("an adopted runner: the job began a second before", &[(5, "1 success", 0, Some(11))]),
+            ("an earlier runner: the job began a second before", &[(5, "1 success", 0, Some(11))]),
             (
                 "GitLab processes its log",
                 &[

@@ -9,20 +9,12 @@ use super::core::{
 };
 
 /// Where the answer to a request goes.
-pub(super) type Reply<T = Answer> = oneshot::Sender<Result<T, Refusal>>;
-
-/// While it exists, the supervisor does nothing, and the state file is up to date.
-#[derive(Debug)]
-pub struct Paused {
-    pub(super) _until_dropped: oneshot::Sender<()>,
-}
+pub(super) type Reply = oneshot::Sender<Result<Answer, Refusal>>;
 
 /// A message to the task of the supervisor.
 #[derive(Debug)]
 pub(super) enum Command {
     Event(Event, Reply),
-    /// Save the state, and do nothing until the value in the reply is dropped.
-    Pause(Reply<Paused>),
     /// Show that the task works.
     Ping(oneshot::Sender<()>),
 }
@@ -109,12 +101,6 @@ impl Handle {
         self.send(|reply| Command::Event(Event::Leave(stop), reply)).await
     }
 
-    /// Saves the state and pauses the supervisor, so that another program can continue in this process.
-    /// Rejected without a state file, and if that cannot be written.
-    pub async fn pause(&self) -> Result<Paused, HandleError> {
-        self.send(Command::Pause).await
-    }
-
     /// Returns when the supervisor's task has answered. Waits while the queue is full.
     pub async fn ping(&self) -> Result<(), HandleError> {
         let (reply, answer) = oneshot::channel();
@@ -122,7 +108,7 @@ impl Handle {
         answer.await.map_err(|_| HandleError::Ended)
     }
 
-    async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, HandleError> {
+    async fn send(&self, command: impl FnOnce(Reply) -> Command) -> Result<Answer, HandleError> {
         let (reply, answer) = oneshot::channel();
         self.commands.try_send(command(reply)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => HandleError::Busy,

@@ -1,4 +1,4 @@
-//! The task that has the child: it turns its exit, requests and time into events, and performs the effects, one at a time.
+//! The task that has the owner of the child: it turns news of the child, requests and time into events, and performs the effects, one at a time.
 
 mod effects;
 mod leave;
@@ -7,19 +7,19 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::sleep_until,
+    time::{Instant, sleep_until},
 };
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     core::{
-        Answer, ChildInfo, Context, Effect, End, Event, Moment, Observation, Policy, Refusal, State, Step,
-        Supervision,
+        Answer, ChildInfo, Context, Effect, End, Event, Mode, Moment, Observation, Policy, Refusal, State,
+        Step, Supervision,
     },
     handle::{Command, Handle},
     journal::{Journal, LastError},
-    process::{Child, Program, Spawner},
-    record::{Found, Record, Recorder, Saved},
+    owner::{Change, Owner},
+    record::{RETRY_DELAY, Record, Recorder, Saved},
     surroundings::Surroundings,
 };
 
@@ -27,15 +27,16 @@ use super::{
 const QUEUE_SIZE: usize = 64;
 
 /// The supervisor. Nothing happens before [`Task::run`] is polled.
-pub struct Task {
+pub struct Task<O> {
     policy: Policy,
-    spawner: Spawner,
+    owner: O,
     surroundings: Box<dyn Surroundings>,
     /// Where the child logs, if that can be read back.
     journal: Option<Journal>,
     supervision: Supervision,
-    child: Option<Child>,
     recorder: Recorder,
+    /// When starts by others are prevented again, after a failure.
+    hold_again: Option<Instant>,
     /// The state of a previous wrapper was restored, and is written again first.
     is_restored: bool,
     /// The last error of a failed child, while the log is being read.
@@ -50,16 +51,16 @@ pub struct Task {
 
 /// The next thing to do.
 enum Wake {
-    /// The child has exited.
-    Exited,
+    /// There may be news of the child.
+    Changed,
     Event(Event),
     Command(Command),
     Save,
 }
 
-impl Task {
-    /// A supervisor without a child, and the handle to it.
-    pub fn new(policy: Policy, spawner: Spawner, surroundings: impl Surroundings) -> (Self, Handle) {
+impl<O: Owner> Task<O> {
+    /// A supervisor of the child of this owner, and the handle to it.
+    pub fn new(policy: Policy, owner: O, surroundings: impl Surroundings) -> (Self, Handle) {
         let (sender, commands) = mpsc::channel(QUEUE_SIZE);
         let (observe, observed) = watch::channel(None);
         let (report, requests) = watch::channel(None);
@@ -67,12 +68,12 @@ impl Task {
         let (published, receiver) = watch::channel(supervision.clone());
         let task = Self {
             policy,
-            spawner,
+            owner,
             surroundings: Box::new(surroundings),
             journal: None,
             supervision,
-            child: None,
             recorder: Recorder::default(),
+            hold_again: None,
             is_restored: false,
             reading: None,
             commands,
@@ -98,11 +99,10 @@ impl Task {
         self
     }
 
-    /// Restores the state of a previous wrapper: its child, if that is running, and its unfinished callbacks.
+    /// Restores the state of a previous wrapper, whose child the owner has, and its unfinished callbacks.
     #[must_use]
-    pub fn resume(mut self, found: Found) -> Self {
-        self.child = found.child;
-        self.supervision = found.supervision;
+    pub fn resume(mut self, supervision: Supervision) -> Self {
+        self.supervision = supervision;
         self.is_restored = true;
         self.publish();
         self
@@ -120,16 +120,16 @@ impl Task {
         }
         loop {
             let (event, reply) = match self.wait().await {
-                Wake::Exited => match self.exit().await {
-                    Some(event) => (event, None),
-                    None => continue,
+                Wake::Changed => match self.news().await {
+                    Ok(Some(event)) => (event, None),
+                    Ok(None) => continue,
+                    Err(error) => {
+                        warn!(%error, "cannot read the state of the runner; retrying");
+                        continue;
+                    }
                 },
                 Wake::Event(event) => (event, None),
                 Wake::Command(Command::Event(event, reply)) => (event, Some(reply)),
-                Wake::Command(Command::Pause(reply)) => {
-                    self.pause(reply).await;
-                    continue;
-                }
                 Wake::Command(Command::Ping(reply)) => {
                     let _gone = reply.send(());
                     continue;
@@ -156,11 +156,10 @@ impl Task {
 
     async fn wait(&mut self) -> Wake {
         let due = self.supervision.due();
-        let exited = self.child.as_ref().map(Child::exited);
         tokio::select! {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
-            () = or_pending(exited) => Wake::Exited,
+            () = self.owner.changed() => Wake::Changed,
             () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
             // A child that aborts its jobs gets no SIGQUIT.
             Some(event) = observation(&mut self.observed) => Wake::Event(event),
@@ -171,7 +170,7 @@ impl Task {
                 self.reading = None;
                 line.map_or(Wake::Save, |line| Wake::Event(Event::LogRead(line)))
             }
-            () = or_pending(self.recorder.due().map(sleep_until)) => Wake::Save,
+            () = or_pending(self.recorder.due().into_iter().chain(self.hold_again).min().map(sleep_until)) => Wake::Save,
         }
     }
 
@@ -182,24 +181,27 @@ impl Task {
     async fn handle(&mut self, event: Event) -> (Result<Answer, Refusal>, bool) {
         let mut answer = None;
         let mut leaves = false;
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
+        let mut events = VecDeque::from([(event, true)]);
+        while let Some((event, is_request)) = events.pop_front() {
             debug!(?event, "processing event");
-            let is_exit = matches!(event, Event::Exited(..));
-            // The state is written before its effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
-            // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
-            let is_gap = matches!(event, Event::JobRequests(..));
             let step = self.step(event);
-            answer.get_or_insert(step.1);
-            if !is_gap {
-                self.save();
+            if is_request {
+                answer = Some(step.1);
             }
             for effect in step.0 {
                 leaves |= effect == Effect::Leave;
-                self.perform(effect, &mut events).await;
-            }
-            if is_exit && let Some(child) = self.child.take() {
-                child.reap(self.supervision.leftovers(&self.policy)).await;
+                match effect {
+                    // The request is answered after it is known whether a child is there.
+                    Effect::Look(request) => match self.look(&request).await {
+                        Ok(news) => events.extend(news),
+                        Err(refusal) => answer = Some(Err(refusal)),
+                    },
+                    effect => {
+                        let mut followed = VecDeque::new();
+                        self.perform(effect, &mut followed).await;
+                        events.extend(followed.into_iter().map(|event| (event, false)));
+                    }
+                }
             }
         }
         self.save();
@@ -225,18 +227,23 @@ impl Task {
         let _nothing = self.step(event);
     }
 
-    /// A failed write is repeated later.
+    /// Writes the state, and prevents or allows starts by others. What has failed is repeated later.
     fn save(&mut self) {
-        let error = self.recorder.save(self.saved()).err().map(|error| Arc::from(error.to_string()));
+        if self.supervision.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful) {
+            self.owner.force();
+        }
+        let saved = self.recorder.save(self.saved());
+        let held = self.owner.hold(self.supervision.is_held());
+        self.hold_again = held.is_err().then(|| Instant::now() + RETRY_DELAY);
+        let result = saved.and(held);
+        let error = result.err().map(|error| Arc::from(error.to_string()));
         if self.supervision.save_error != error {
             self.note(Event::Saved(error));
         }
     }
 
     fn saved(&self) -> Saved {
-        let waits = matches!(self.supervision.state, State::Starting { child: Some(_) });
-        let barrier = self.child.as_ref().filter(|_| waits).and_then(|child| Program::of(child.pid()).ok());
-        Saved::new(&self.supervision, self.child.as_ref().map(Child::origin), barrier)
+        Saved::new(&self.supervision, self.owner.invocation())
     }
 
     fn publish(&self) {

@@ -1,12 +1,21 @@
 //! The task with a real child.
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
-    End, Policy, Task,
-    process::{CommandLine, Exit, Spawner},
+    End, Mode, Owner, Policy, Stop, Task,
+    core::ChildInfo,
+    owner::{Change, Child},
+    process::{CommandLine, Exit, Signal, Spawner},
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -21,10 +30,76 @@ fn shell(script: &str) -> Spawner {
 #[tokio::test]
 async fn child_exit_is_seen_without_handles() {
     let policy = Policy { leave_when_stopped: true, ..Policy::default() };
-    let (task, supervisor) = Task::new(policy, shell("sleep 0.3; exit 7"), ());
+    let (task, supervisor) = Task::new(policy, Child::new(shell("sleep 0.3; exit 7")), ());
     let supervision = tokio::spawn(task.run());
     supervisor.boot().await.unwrap();
     drop(supervisor);
     let end = timeout(LONG, supervision).await.unwrap().unwrap();
     assert!(matches!(end, End::Exited { exit: Exit::Code(7), .. }), "{end:?}");
+}
+
+/// A unit without a process.
+#[derive(Clone, Default)]
+struct Unit {
+    /// It cannot be closed.
+    fails: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
+    attempts: Arc<AtomicU32>,
+}
+
+impl Owner for Unit {
+    async fn changed(&mut self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn news(&mut self) -> io::Result<Option<Change>> {
+        Ok(None)
+    }
+
+    fn hold(&mut self, held: bool) -> io::Result<()> {
+        self.attempts.fetch_add(1, SeqCst);
+        if self.fails.load(SeqCst) && held {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.is_closed.store(held, SeqCst);
+        Ok(())
+    }
+
+    fn force(&mut self) {}
+
+    async fn start(&mut self) -> io::Result<ChildInfo> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    async fn signal(&mut self, _: Signal) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn invocation(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A person could start the drained runner before the next event, which may be hours later.
+#[tokio::test(start_paused = true)]
+async fn unit_that_cannot_be_closed_is_closed_later() {
+    let unit = Unit::default();
+    let policy = Policy { by_unit: true, ..Policy::default() };
+    let (task, supervisor) = Task::new(policy, unit.clone(), ());
+    let _task = tokio::spawn(task.run());
+    supervisor.stop(Stop::new("d", Mode::Graceful)).await.unwrap();
+    assert!(unit.is_closed.load(SeqCst));
+    unit.is_closed.store(false, SeqCst);
+    unit.fails.store(true, SeqCst);
+    supervisor.reload().await.unwrap();
+    assert!(supervisor.now().save_error.is_some() && !unit.is_closed.load(SeqCst));
+    sleep(Duration::from_secs(60)).await;
+    let attempts = unit.attempts.load(SeqCst);
+    assert!((30..90).contains(&attempts), "{attempts}");
+    unit.fails.store(false, SeqCst);
+    sleep(Duration::from_secs(5)).await;
+    assert!(unit.is_closed.load(SeqCst) && supervisor.now().save_error.is_none());
+    let attempts = unit.attempts.load(SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(unit.attempts.load(SeqCst), attempts, "nothing is due");
 }

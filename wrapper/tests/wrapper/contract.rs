@@ -15,6 +15,7 @@ use grit_wrapper::{
     runner::{self, Health, Prober, Source},
     supervise::{
         Mode, Policy, Stop, Task,
+        owner::Child,
         process::{CommandLine, Spawner},
     },
 };
@@ -43,8 +44,8 @@ async fn serve(folder: &Path, habits: &[&str]) -> Parts {
         request_gap_timeout: std::time::Duration::ZERO,
         ..Policy::default()
     };
-    let (task, supervisor) =
-        Task::new(policy, Spawner::new(CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap()), ());
+    let command = CommandLine::new(words, Some("/usr/bin:/bin".into())).unwrap();
+    let (task, supervisor) = Task::new(policy, Child::new(Spawner::new(command)), ());
     tokio::spawn(task.run());
 
     let unix = format!("unix://{}", folder.join("w.sock").display()).parse().unwrap();

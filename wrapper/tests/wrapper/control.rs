@@ -166,7 +166,7 @@ async fn deadline_of_joining_drain_limits_signal_drain() {
 }
 
 #[tokio::test]
-async fn last_drain_is_reported_after_start_and_wrapper_restart() {
+async fn last_drain_is_reported_after_start() {
     let wrapper = ready(&[], &["--code", "7"]).await;
     json(&operator(&wrapper, &["drain", "--id", "deploy-7", "--reason", "version 2", "--json"]));
     wrapper.client().await.becomes(Upstream::Stopped).await;
@@ -182,13 +182,6 @@ async fn last_drain_is_reported_after_start_and_wrapper_restart() {
     assert_eq!(last["exit"]["how"]["code"], 7);
     let uid = rustix::process::geteuid().as_raw();
     assert!(last["requested_by"].as_str().unwrap().starts_with(&format!("uid {uid}")), "{last}");
-
-    let (mut process, folder) = wrapper.into_parts();
-    process.kill().unwrap();
-    process.wait().unwrap();
-    let next = Start::again(folder).flags(&["--start-grace=0s"]).child(&[]);
-    drop(next.client().await);
-    assert_eq!(last_drain(&next), last);
 }
 
 #[tokio::test]

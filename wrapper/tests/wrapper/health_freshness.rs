@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use grit_proto::wrapper_v1::{
-    DrainRequest, GetStatusRequest, Level, StartRequest, State, Status, wrapper_client::WrapperClient,
+    GetStatusRequest, Level, StartRequest, State, Status, wrapper_client::WrapperClient,
 };
 use rustix::process::{Signal, kill_process};
 use tonic::transport::Channel;
 
 use crate::{
     health_levels::{CONFIG, Runner, VERSION, becomes, polls, watched_with},
-    support::{LIMIT, Start, eventually, pid},
+    support::{Start, eventually, pid},
 };
 
 async fn status(client: &WrapperClient<Channel>) -> Status {
@@ -26,26 +26,11 @@ async fn polling_runner() -> Runner {
     runner
 }
 
-/// Reads each status until the condition holds, and runs `check` on every status before that.
-async fn until(client: &WrapperClient<Channel>, is_last: impl Fn(&Status) -> bool, check: impl Fn(&Status)) {
-    let begin = std::time::Instant::now();
-    loop {
-        let now = status(client).await;
-        check(&now);
-        if is_last(&now) {
-            return;
-        }
-        assert!(begin.elapsed() < LIMIT, "{now:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// A probe may take seconds. The level of the first runner is reported only until its exit.
 #[tokio::test]
-async fn restarted_runner_is_not_polling_before_first_probe() {
+async fn next_runner_is_not_polling_before_first_probe() {
     let runner = polling_runner().await;
-    let flags = ["--restart=always"];
-    let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &flags, &[]).await;
+    let (wrapper, mut client) = watched_with(Some(&runner), Some(CONFIG), &[], &[]).await;
     wrapper.child_ready().await;
     let first = wrapper.child_pid();
     becomes(&mut client, Level::Polling, "").await;
@@ -62,39 +47,16 @@ async fn restarted_runner_is_not_polling_before_first_probe() {
     .await;
     assert_eq!(status(&client).await.health.unwrap().level(), Level::Polling);
     kill_process(pid(first), Signal::KILL).unwrap();
-    let is_next = |now: &Status| now.pid.is_some_and(|pid| pid != first);
-    let restarted =
-        |now: &Status| now.health.clone().unwrap().reasons.join("").contains("restarted less than");
-    until(
-        &client,
-        |now| is_next(now) && restarted(now),
-        |now| {
-            let health = now.health.clone().unwrap();
-            assert!(!is_next(now) || health.level() == Level::None, "{now:?}");
-            if is_next(now) && !restarted(now) {
-                assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"], "{now:?}");
-                assert_eq!(
-                    (health.level_max(), health.jobs, &health.runner_version),
-                    (Level::Unspecified, None, &None)
-                );
-            }
-        },
-    )
-    .await;
-    assert_eq!(status(&client).await.restarts, 1);
-
-    // A client requests a start: this runner does not count as restarted, unlike the previous one.
-    runner.list.lock().unwrap().1 = Duration::ZERO;
-    client.drain(DrainRequest { id: "d".to_owned(), ..DrainRequest::default() }).await.unwrap();
-    eventually("drained", async || {
+    eventually("failed", async || {
         let now = status(&client).await;
-        if now.state() == State::Stopped { Ok(()) } else { Err(now) }
+        if now.state() == State::Failed { Ok(()) } else { Err(now) }
     })
     .await;
     let started = client.start(StartRequest {}).await.unwrap().into_inner().status.unwrap();
     let health = started.health.clone().unwrap();
     assert_eq!((started.state(), health.level()), (State::Running, Level::None), "{started:?}");
     assert_eq!(health.reasons, ["the runner is starting and has not been probed yet"]);
+    assert_eq!((health.level_max(), health.jobs, &health.runner_version), (Level::Unspecified, None, &None));
     assert_eq!(started.restarts, 0);
     becomes(&mut client, Level::Polling, "").await;
 }
@@ -127,7 +89,7 @@ async fn first_status_of_next_wrapper_has_registrations() {
     let runner = polling_runner().await;
     runner.list_takes(Duration::from_secs(2));
     let config = CONFIG.replace("token", "url = \"https://gitlab.example\"\nid = 7\ntoken");
-    let (mut first, client) = watched_with(Some(&runner), Some(&config), &[], &[]).await;
+    let (mut first, client) = watched_with(Some(&runner), Some(&config), &[], &["--ignore-quit"]).await;
     first.child_ready().await;
     runner.listens().await;
     drop(client);
@@ -137,8 +99,8 @@ async fn first_status_of_next_wrapper_has_registrations() {
     let config = folder.path().join("config.toml");
     let start =
         Start::again(folder).flags(&["--start-grace=0s"]).env("CONFIG_FILE", config.to_str().unwrap());
-    let second = start.runner(&runner).child(&[]);
+    let second = start.runner(&runner).child(&["--ignore-quit"]);
     let status = status(&second.v1_client().await).await;
-    assert_eq!((status.state(), status.registrations.len()), (State::Running, 1), "{status:?}");
+    assert_eq!((status.state(), status.registrations.len()), (State::Draining, 1), "{status:?}");
     assert_eq!(status.health.unwrap().level(), Level::None, "the first probe has not ended");
 }

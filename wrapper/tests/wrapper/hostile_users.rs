@@ -10,7 +10,7 @@ use grit_proto::wrapper_v1::{DrainOutcome, DrainRequest, GetStatusRequest, State
 use grit_testkit::{not_covered, program};
 use rustix::process::Signal;
 
-use crate::support::{Start, Wrapper, eventually, is_alive, is_root, kill_group, processes_of};
+use crate::support::{Start, Wrapper, eventually, is_alive, is_root};
 
 /// Processes of `nobody`. Dropping it kills them.
 struct Planted(Vec<Child>);
@@ -87,7 +87,7 @@ async fn processes_that_imitate_a_lost_runner_are_ignored() {
         let stopped = drained(&second).await;
         assert_eq!((stopped.drain.unwrap().outcome(), &*stopped.failure_reason), (DrainOutcome::Clean, ""));
         assert!(planted.0.iter().all(|process| is_alive(process.id())));
-        assert!(!second.read("log").contains("adopting"));
+        assert!(!second.read("log").contains("the runner of a killed wrapper"));
     }
 }
 
@@ -126,40 +126,11 @@ async fn job_imitating_a_runner_does_not_delay_drain_or_start() {
     fs::remove_file(folder.join("job/run")).unwrap();
 }
 
-/// The stderr of the adopted process is a file that it could not read itself.
-#[tokio::test]
-async fn files_of_the_runner_are_not_read() {
-    let secret = "a key of root";
-    let mut first = Start::new();
-    let path = first.folder_path().join("secret");
-    fs::write(&path, secret).unwrap();
-    let folder = first.folder_path();
-    let command = ["sh", "-c", "exec 2<\"$0\"; exec sleep 1000", path.to_str().unwrap()];
-    first = first.flags(&["--start-grace=0s"]);
-    let mut first = first.command(&command);
-    first.logged("runner started").await;
-    let runner = first.child_pid();
-    first.signal(Signal::KILL);
-    first.ended().await;
-    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).command(&command);
-    assert_eq!(status(&second).await.pid, Some(runner));
-    kill_group(runner).await;
-    eventually("the runner fails", async || {
-        let status = status(&second).await;
-        let is_over = matches!(status.state(), State::Stopped | State::Failed);
-        if is_over { Ok(()) } else { Err(status) }
-    })
-    .await;
-    let status = status(&second).await;
-    assert!(!format!("{status:?}").contains(secret), "{status:?}");
-    assert_eq!(processes_of(&folder).len(), 1, "only the wrapper");
-}
-
 /// The wrapper's settings can contain addresses and paths that do not concern a job.
 #[tokio::test]
 async fn runner_inherits_no_setting_of_the_wrapper() {
     let start =
-        Start::new().env("GRIT_WRAPPER_RESTART", "never").env("GRIT_WRAPPER_X", "1").env("OTHER", "2");
+        Start::new().env("GRIT_WRAPPER_WHEN_STOPPED", "stay").env("GRIT_WRAPPER_X", "1").env("OTHER", "2");
     let out = start.folder_path().join("environment");
     let wrapper = start.command(&[
         "sh",

@@ -157,7 +157,7 @@ async fn wrapper_shutdown_sends_no_signal_to_launcher() {
     assert!(!is_alive(runner));
 }
 
-/// A process of the runner that outlives the command is reported as each other one, and the restart policy holds.
+/// A process of the runner that outlives the command is reported as each other one.
 #[tokio::test]
 async fn runner_that_outlives_its_command_is_reported() {
     let (wrapper, mut client, runner) = Runner::new().through(&["sh", "-c", "RUNNER run; exit 0"]).await;

@@ -225,36 +225,6 @@ async fn non_executable_format_is_rejected() {
     }
 }
 
-#[tokio::test]
-async fn crashing_runner_is_restarted_until_stopped() {
-    let wrapper = Start::new().flags(&["--restart=on-failure"]).child(&["--exit-after", "0", "--code", "9"]);
-    let mut client = wrapper.client().await;
-    eventually("three lives", async || {
-        let lives = wrapper.record().split(' ').filter(|word| *word == "ready").count();
-        if lives >= 3 { Ok(()) } else { Err(lives) }
-    })
-    .await;
-    let stopped = client.graceful().await;
-    assert!(matches!(stopped, Status::Stopped | Status::InShutdown), "{stopped:?}");
-    client.becomes(Status::Stopped).await;
-}
-
-#[tokio::test]
-async fn status_during_restart_delay_is_not_stopped() {
-    let wrapper = Start::new().flags(&["--restart=always"]).child(&["--exit-after", "0"]);
-    let mut client = wrapper.client().await;
-    // The delay after the third exit is 4 s.
-    eventually("the third exit", async || {
-        let exits = wrapper.read("log").matches(r#""to":"backoff""#).count();
-        if exits >= 3 { Ok(()) } else { Err(exits) }
-    })
-    .await;
-    // The line is written before the state file, and the status changes after it.
-    let reason = client.becomes(Status::Unknown).await;
-    assert!(reason.contains("exit status 0"), "{reason}");
-    assert_eq!(client.graceful().await, Status::Stopped);
-}
-
 /// The requirements of a host: a C library with its loader.
 #[tokio::test]
 async fn wrapper_links_only_libc_dynamically() {

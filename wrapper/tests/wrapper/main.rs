@@ -8,11 +8,9 @@
 
 mod aborted_drain;
 mod access;
-mod adoption;
 mod blocked_io;
 mod callback;
 mod callback_receiver;
-mod cgroup;
 mod cleanup_limit;
 mod contract;
 mod control;
@@ -41,6 +39,5 @@ mod state_file;
 mod stop_races;
 mod support;
 mod systemd;
-mod upgrade;
 mod web;
 mod wrapper_v1;

@@ -311,7 +311,7 @@ async fn wait_reports_lost_wrapper_and_reconnects_to_next() {
     says("reconnected to the wrapper").await;
     wrapper.client().await.graceful().await;
     let code = eventually("the wait ends", async || waits.try_wait().unwrap().ok_or("running")).await;
-    // The exit code of an adopted runner can be unknown, which is not a success.
+    // The exit code of the runner of a killed wrapper, if that still drains, is unknown, which is not a success.
     let expected = if wrapper.read("answer").contains("\noutcome    clean") { 0 } else { 4 };
     assert_eq!(code.code(), Some(expected));
     assert!(wrapper.read("answer").starts_with("state      stopped\n"), "{}", wrapper.read("answer"));

@@ -254,32 +254,6 @@ async fn deadline_or_forceful_request_ends_the_wait_with_sigterm() {
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
-/// The wrapper is killed in the wait, or replaced. The next wrapper also waits for a gap: it cannot determine whether SIGQUIT was sent.
-#[tokio::test]
-async fn next_wrapper_waits_for_a_gap() {
-    for signal in [Signal::KILL, Signal::USR2] {
-        let (runner, mut first, client) = with_open_request(&[], &DRAINS).await;
-        drain(&client).await;
-        waits(&client, 1).await;
-        first.signal(signal);
-        first.ended().await;
-        let second = start(first.into_folder(), &runner, &[], &DRAINS);
-        let mut client = second.v1_client().await;
-        shows(&client, 1).await;
-        assert_eq!(second.record(), "ready", "no SIGQUIT, and no second runner");
-        let refused = client.cancel(CancelRequest::default()).await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition);
-        runner.has_open(0);
-        second.recorded("ready QUIT").await;
-        eventually("the signal is reported", async || {
-            let drain = status(&client).await.drain.unwrap();
-            // The earlier wrapper may have sent SIGQUIT, too.
-            if drain.signalled && drain.open_requests.is_none() { Ok(()) } else { Err(drain) }
-        })
-        .await;
-    }
-}
-
 /// As for a drain of a client. The wrapper exits after its runner.
 #[tokio::test]
 async fn signal_to_the_wrapper_waits_for_a_gap() {

@@ -6,9 +6,9 @@ use grit_proto::{
     runner_wrapper::Status,
     wrapper_v1::{GetStatusRequest, State},
 };
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::support::{Start, UNRELATED_USER, Wrapper, eventually, is_alive, is_root, pid};
+use crate::support::{Start, UNRELATED_USER, Wrapper, eventually, is_alive, is_root};
 
 async fn ready(flags: &[&str], habits: &[&str]) -> Wrapper {
     let wrapper = Start::new().flags(&["--start-grace=0s"]).flags(flags).child(habits);
@@ -42,22 +42,6 @@ async fn second_sigterm_terminates_third_is_not_forwarded() {
     wrapper.signal(Signal::TERM);
     wrapper.signal(Signal::INT);
     assert_eq!(wrapper.ended().await.code(), Some(137));
-    assert_eq!(wrapper.record(), "ready QUIT TERM");
-}
-
-/// An upgrade beside `systemctl stop`: the new program finishes the shutdown, and exits as the old one would have done.
-#[tokio::test]
-async fn upgrade_after_sigterm_finishes_the_shutdown() {
-    let mut wrapper = ready(&[], &["--ignore-quit", "--code", "5"]).await;
-    wrapper.signal(Signal::TERM);
-    wrapper.recorded("ready QUIT").await;
-    wrapper.signal(Signal::USR1);
-    wrapper.logged("upgraded: supervising the same runner").await;
-    let status = wrapper.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert!(status.state() == State::Draining && status.shutting_down, "{status:?}");
-    // The end of the last job.
-    kill_process(pid(wrapper.child_pid()), Signal::TERM).unwrap();
-    assert_eq!(wrapper.ended().await.code(), Some(5));
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 

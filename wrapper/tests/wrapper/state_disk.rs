@@ -11,15 +11,12 @@ use std::{
 
 use grit_proto::{
     runner_wrapper,
-    wrapper_v1::{DrainRequest, GetStatusRequest, StartRequest, State, Status},
+    wrapper_v1::{DrainRequest, GetStatusRequest, State, Status},
 };
 use grit_testkit::not_covered;
 use rustix::process::Signal;
 
-use crate::{
-    adoption::runners,
-    support::{Start, Wrapper, eventually, is_root},
-};
+use crate::support::{Start, Wrapper, is_root};
 
 /// A wrapper with its state file on a small file system, which only its own mount namespace has. `None`: such a file system cannot be mounted.
 async fn on_own_disk() -> Option<Wrapper> {
@@ -105,7 +102,7 @@ async fn full_disk_does_not_prevent_drain() {
 }
 
 #[tokio::test]
-async fn read_only_disk_does_not_prevent_adoption() {
+async fn read_only_disk_does_not_prevent_the_deadline() {
     let Some(first) = on_own_disk().await else { return };
     drain(&first, Duration::from_secs(2)).await;
     let second = killed_and_again(first, "ro").await;
@@ -114,30 +111,4 @@ async fn read_only_disk_does_not_prevent_adoption() {
     second.client().await.becomes(runner_wrapper::Status::Stopped).await;
     assert!(second.record().ends_with("TERM"), "{}", second.record());
     second.logged("cannot write the state file").await;
-}
-
-/// Otherwise the next wrapper would read of the finished drain in the state file, and report `stopped` while the runner runs.
-#[tokio::test]
-async fn start_without_cgroup_fails_while_disk_is_full() {
-    let Some(first) = on_own_disk().await else { return };
-    drain(&first, Duration::from_secs(2)).await;
-    first.client().await.becomes(runner_wrapper::Status::Stopped).await;
-    fill(&disk(&first).join("fill"));
-    first.v1_client().await.start(StartRequest {}).await.unwrap();
-    let failed = status(&first).await;
-    let second = killed_and_again(first, "rw").await;
-    let found = status(&second).await;
-    assert_eq!((found.state(), found.drain.unwrap().id.as_str()), (State::Stopped, "deploy-9"));
-    assert_eq!(runners(second.folder.path()), [0; 0], "it runs, and the next wrapper reports `stopped`");
-    assert_eq!(failed.state(), State::Failed, "{failed:?}");
-    let reason = failed.failure_reason;
-    assert!(reason.contains("the state file cannot be written: No space left"), "{reason}");
-
-    fs::remove_file(disk(&second).join("fill")).unwrap();
-    second.v1_client().await.start(StartRequest {}).await.unwrap();
-    eventually("the next runner", async || match second.record() {
-        record if record.ends_with("TERM ready") => Ok(()),
-        record => Err(record),
-    })
-    .await;
 }

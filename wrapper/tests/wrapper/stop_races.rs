@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use grit_wrapper::supervise::{
     End, Mode, Policy, State, Stop, Task,
+    owner::Child,
     process::{CommandLine, Spawner},
 };
 
@@ -30,7 +31,7 @@ async fn rounds(worker: usize, rounds: usize) {
     let mut fleeting = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
     for round in 0..rounds {
         let command = if (round + worker).is_multiple_of(2) { &mut lasting } else { &mut fleeting };
-        let (task, supervisor) = Task::new(policy.clone(), Spawner::new(command.clone()), ());
+        let (task, supervisor) = Task::new(policy.clone(), Child::new(Spawner::new(command.clone())), ());
         let task = tokio::spawn(task.run());
         supervisor.boot().await.unwrap();
         if round % 4 == 1 {

@@ -67,7 +67,6 @@ pub(crate) struct Start {
     env: Vec<(String, String)>,
     listen: bool,
     through: Vec<String>,
-    program: PathBuf,
     stderr: Option<OwnedFd>,
 }
 
@@ -79,7 +78,6 @@ impl Start {
             env: Vec::new(),
             listen: true,
             through: Vec::new(),
-            program: env!("CARGO_BIN_EXE_grit-wrapper").into(),
             stderr: None,
         }
     }
@@ -112,12 +110,6 @@ impl Start {
     /// Started by another program, which becomes the wrapper by exec.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.through = words.iter().map(|&word| word.to_owned()).collect();
-        self
-    }
-
-    /// Runs this copy of the wrapper's binary.
-    pub(crate) fn program(mut self, program: &Path) -> Self {
-        self.program = program.to_owned();
         self
     }
 
@@ -155,7 +147,7 @@ impl Start {
         );
         let out = File::create(folder.path().join("out")).unwrap();
         let mut before = self.through;
-        before.push(self.program.to_str().unwrap().to_owned());
+        before.push(env!("CARGO_BIN_EXE_grit-wrapper").to_owned());
         let mut command = Command::new(&before[0]);
         // As of a service; a wrapper without a unix socket has its state file here.
         command
@@ -283,7 +275,7 @@ impl Drop for Wrapper {
     fn drop(&mut self) {
         let _gone = self.process.kill();
         let _reaped = self.process.wait();
-        // A runner keeps running after its wrapper by design, and one may just be starting.
+        // A runner that ignores SIGQUIT keeps running after its wrapper, and one may just be starting.
         while let Some(left) = processes_of(self.folder.path()).first() {
             let _gone = rustix::process::kill_process_group(pid(*left), Signal::KILL);
             // A process that is not the leader of a group.
@@ -336,19 +328,6 @@ pub(crate) fn pid(number: u32) -> Pid {
 pub(crate) fn is_alive(number: u32) -> bool {
     let zombie = fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "));
     test_kill_process(pid(number)).is_ok() && !zombie
-}
-
-/// The failure reason of an adopted runner. It may be unknown only on kernels that do not report it.
-pub(crate) fn is_end_of_adopted(reason: &str, real: &str) -> bool {
-    let unknown = "exited; the exit status is unknown, because this wrapper is not the parent of the process";
-    reason == real || (!kernel_gives_exit_status() && reason == unknown)
-}
-
-/// `PIDFD_INFO_EXIT` came with Linux 6.15.
-fn kernel_gives_exit_status() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-', '\n']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
 /// Kills a runner's process group, and waits until the runner has exited: a kill returns before the signal has an effect.

@@ -1,14 +1,11 @@
 //! Messages to systemd, and the packaged units.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command};
 
 use rustix::process::Signal;
 use tokio::net::UnixDatagram;
 
-use crate::{
-    health_levels::{CONFIG, Runner, VERSION, polls},
-    support::{Start, eventually},
-};
+use crate::support::{Start, eventually};
 
 /// Collects messages until one contains `wanted`.
 async fn wait_for_message(manager: &UnixDatagram, all: &mut String, wanted: &str) {
@@ -31,9 +28,8 @@ async fn sd_notify_sends_ready_watchdog_and_stopping() {
         .env("WATCHDOG_USEC", "200000")
         .child(&["--jobs-take", "300"]);
     let mut all = String::new();
-    wait_for_message(&manager, &mut all, "STATUS=The runner is running, health level none").await;
-    assert!(!all.contains("READY=1"), "notified before its level: {all}");
     wait_for_message(&manager, &mut all, "READY=1").await;
+    wait_for_message(&manager, &mut all, "STATUS=The runner is running, health level none").await;
     all.clear();
     wait_for_message(&manager, &mut all, "WATCHDOG=1").await;
     wrapper.child_ready().await;
@@ -46,51 +42,6 @@ async fn sd_notify_sends_ready_watchdog_and_stopping() {
     wait_for_message(&manager, &mut all, "STOPPING=1").await;
     wait_for_message(&manager, &mut all, "STATUS=The runner is stopped").await;
     assert_eq!(wrapper.ended().await.code(), Some(0));
-}
-
-#[tokio::test]
-async fn ready_is_not_sent_below_ready_when_level() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    let wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
-        .env("NOTIFY_SOCKET", path.to_str().unwrap())
-        .child(&[]);
-    let mut all = String::new();
-    wait_for_message(&manager, &mut all, "STATUS=The runner is running, health level process").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let mut message = [0; 4096];
-    while let Ok(read) = manager.try_recv(&mut message) {
-        all += std::str::from_utf8(&message[..read]).unwrap();
-    }
-    assert!(!all.contains("READY"), "{all}");
-    drop(wrapper);
-}
-
-/// At the start timeout systemd would end the wrapper, and so drain the section that works, and start both again.
-#[tokio::test]
-async fn start_timeout_is_extended_until_all_sections_poll() {
-    let runner = Runner::new().await;
-    let page = |of_b| VERSION.to_owned() + &polls("aaaaaaaaa", 204, 1) + &polls("bbbbbbbbb", of_b, 1);
-    runner.says("/metrics", 200, &page(403));
-    let folder = tempfile::tempdir().unwrap();
-    let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
-    fs::write(&config, CONFIG).unwrap();
-    let manager = UnixDatagram::bind(&path).unwrap();
-    let _wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
-        .env("NOTIFY_SOCKET", path.to_str().unwrap())
-        .env("CONFIG_FILE", config.to_str().unwrap())
-        .runner(&runner)
-        .child(&[]);
-    let mut all = String::new();
-    let line = "STATUS=The runner is running, health level ready; systemd waits for the level polling: ";
-    wait_for_message(&manager, &mut all, line).await;
-    wait_for_message(&manager, &mut all, "EXTEND_TIMEOUT_USEC=").await;
-    assert!(!all.contains("READY=1"), "{all}");
-    runner.says("/metrics", 200, &page(204));
-    wait_for_message(&manager, &mut all, "READY=1").await;
 }
 
 #[tokio::test]
@@ -111,28 +62,10 @@ async fn ready_is_resent_after_notify_socket_was_full() {
     wait_for_message(&manager, &mut String::new(), "READY=1").await;
 }
 
-/// Otherwise systemd would wait for a level that cannot be verified, time out, drain the runner and start another one, indefinitely.
-#[tokio::test]
-async fn ready_is_sent_at_level_process_without_http_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, config) = (folder.path().join("notify"), folder.path().join("config.toml"));
-    fs::write(&config, "[[runners]]\ntoken = \"glrt-aaaaaaaaaaaa\"\n").unwrap();
-    let manager = UnixDatagram::bind(&path).unwrap();
-    let wrapper = Start::again(folder)
-        .flags(&["--ready-when=polling", "--probe-interval=100ms"])
-        .env("NOTIFY_SOCKET", path.to_str().unwrap())
-        .env("CONFIG_FILE", config.to_str().unwrap())
-        .child(&[]);
-    let mut all = String::new();
-    wait_for_message(&manager, &mut all, "READY=1").await;
-    let before = all.split("READY=1").next().unwrap();
-    assert!(
-        before.contains("STATUS=The runner is running, health level none"),
-        "notified before its level: {all}"
-    );
-    wrapper.logged("sending READY=1 at a level below --ready-when").await;
-    let log = wrapper.read("log");
-    assert_eq!(log.matches("sending READY=1 at a level below --ready-when").count(), 1, "{log}");
+const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd");
+
+fn packaged(file: &str) -> String {
+    fs::read_to_string(Path::new(PACKAGING).join(file)).unwrap()
 }
 
 /// `systemd-analyze verify` requires that the programs exist, so the paths of this machine replace those of the units.
@@ -141,33 +74,28 @@ async fn shipped_systemd_units_are_valid() {
     if let Err(why) = Command::new("systemd-analyze").arg("--version").output() {
         return grit_testkit::not_covered("the units", &format!("systemd-analyze cannot be started: {why}"));
     }
-    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd");
     let here = |text: String| {
         text.replace("/usr/bin/grit-wrapper", env!("CARGO_BIN_EXE_grit-wrapper"))
             .replace("/usr/bin/gitlab-runner", "/bin/true")
     };
-    let read = |name: &str| here(fs::read_to_string(packaging.join(name)).unwrap());
     let folder = tempfile::tempdir().unwrap();
-    let unit = folder.path().join("grit-wrapper.service");
-    fs::write(&unit, read("grit-wrapper.service")).unwrap();
-    let packaged = folder.path().join("gitlab-runner.service");
-    fs::write(
-        &packaged,
-        "[Unit]\nDescription=GitLab Runner\n[Service]\nExecStart=/bin/true\nRestart=always\n",
-    )
-    .unwrap();
+    let install = |file: &str, to: &str| {
+        let path = folder.path().join(to);
+        fs::write(&path, here(packaged(file))).unwrap();
+        path
+    };
+    // The instance is of a runner without a unit file.
+    let units = [
+        install("gitlab-runner.service", "gitlab-runner.service"),
+        install("grit-wrapper.service", "grit-wrapper.service"),
+        install("grit-wrapper@.service", "grit-wrapper@other.service"),
+    ];
     fs::create_dir(folder.path().join("gitlab-runner.service.d")).unwrap();
-    fs::write(
-        folder.path().join("gitlab-runner.service.d/grit-wrapper.conf"),
-        read("gitlab-runner.service.d/grit-wrapper.conf"),
-    )
-    .unwrap();
+    let drop_in = "gitlab-runner.service.d/10-grit-wrapper.conf";
+    install(drop_in, drop_in);
     eventually("verify", async || {
-        let output = Command::new("systemd-analyze")
-            .args(["verify", "--man=no"])
-            .args([&unit, &packaged])
-            .output()
-            .unwrap();
+        let output =
+            Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         // Its messages about other units of the machine are ignored.
         let wrapper_lines: Vec<_> = text
@@ -178,4 +106,21 @@ async fn shipped_systemd_units_are_valid() {
         if output.status.success() { Ok(()) } else { Err(text) }
     })
     .await;
+}
+
+#[test]
+fn unit_of_further_runners_has_settings_of_packaged_unit() {
+    let settings = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    let link = "ExecStartPre=+/bin/ln -sfn /run/grit-wrapper/gitlab-runner.service.sock /run/gitlab-runner-wrapper.sock";
+    let file = "EnvironmentFile=-/etc/default/grit-wrapper@gitlab-runner";
+    let mut unit = settings(&packaged("grit-wrapper.service"));
+    let mut template = settings(&packaged("grit-wrapper@.service").replace("%i", "gitlab-runner"));
+    for (lines, only) in [(&mut unit, link), (&mut template, file)] {
+        let before = lines.len();
+        lines.retain(|line| line != only);
+        assert_eq!(lines.len() + 1, before, "{only}");
+    }
+    assert_eq!(template, unit);
 }

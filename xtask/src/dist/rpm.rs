@@ -18,11 +18,10 @@ const PLACES: wrapper::Places = wrapper::Places {
 };
 
 /// The package's own directories.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 6] = [
+    "/usr/lib/systemd/system/gitlab-runner.service.d",
     "/usr/share/doc/grit-wrapper",
     "/usr/share/grit-wrapper",
-    "/usr/share/grit-wrapper/gitlab-runner.service.d",
-    "/usr/share/grit-wrapper/grit-wrapper.service.d",
     "/usr/share/grit-wrapper/prometheus",
     "/usr/share/grit-wrapper/sshd_config.d",
     "/usr/share/licenses/grit-wrapper",

@@ -17,16 +17,7 @@ use super::{
 use crate::steps::{cargo, programs, root, run as execute};
 
 /// Files that are installed unchanged: source and target path.
-const UNCHANGED_FILES: [(&str, &str); 10] = [
-    ("wrapper/packaging/systemd/grit-wrapper.service", "usr/lib/systemd/system/grit-wrapper.service"),
-    (
-        "wrapper/packaging/systemd/gitlab-runner.service.d/grit-wrapper.conf",
-        "usr/share/grit-wrapper/gitlab-runner.service.d/grit-wrapper.conf",
-    ),
-    (
-        "wrapper/packaging/systemd/grit-wrapper.service.d/jobs-elsewhere.conf",
-        "usr/share/grit-wrapper/grit-wrapper.service.d/jobs-elsewhere.conf",
-    ),
+const UNCHANGED_FILES: [(&str, &str); 7] = [
     (
         "wrapper/packaging/prometheus/grit-wrapper.rules.yml",
         "usr/share/grit-wrapper/prometheus/grit-wrapper.rules.yml",
@@ -45,6 +36,14 @@ const UNCHANGED_FILES: [(&str, &str); 10] = [
     ("wrapper/packaging/sysusers.conf", "usr/lib/sysusers.d/grit-wrapper.conf"),
 ];
 
+/// The units and the drop-in, below `wrapper/packaging/systemd`. They have the same paths below the directory of systemd.
+const UNITS: [&str; 4] = [
+    "gitlab-runner.service",
+    "gitlab-runner.service.d/10-grit-wrapper.conf",
+    "grit-wrapper.service",
+    "grit-wrapper@.service",
+];
+
 /// Where a kind of package has its files.
 pub(super) struct Places {
     pub(super) zsh: &'static str,
@@ -56,6 +55,9 @@ pub(super) fn lay_out(release: &Release, tree: &Path, places: &Places) -> anyhow
     write(&tree.join("usr/bin/grit-wrapper"), release.stripped(WRAPPER)?, 0o755)?;
     for (from, to) in UNCHANGED_FILES.into_iter().chain([places.licence]) {
         write(&tree.join(to), read(from)?, 0o644)?;
+    }
+    for path in UNITS {
+        write(&tree.join("usr/lib/systemd/system").join(path), unit(path)?, 0o644)?;
     }
     for (file, text) in generated(release, "completions")? {
         let to = match file.as_str() {
@@ -91,14 +93,18 @@ pub(super) fn tar(release: &Release) -> anyhow::Result<PathBuf> {
             add(format!("{folder}/{file}"), text);
         }
     }
-    for path in ["grit-wrapper.service", "gitlab-runner.service.d/grit-wrapper.conf"] {
-        add(format!("systemd/{path}"), read(&format!("wrapper/packaging/systemd/{path}"))?);
+    for path in UNITS {
+        add(format!("systemd/{path}"), unit(path)?);
     }
     files.sort();
     let file = |(name, bytes, mode)| File { name: format!("{folder}/{name}"), mode, bytes };
     let files: Vec<_> = files.into_iter().map(file).collect();
     let bytes = archive::gzip(&archive::tar(&files, release.epoch)?, release.level)?;
     release.finish(&format!("{folder}.tar.gz"), &bytes)
+}
+
+fn unit(path: &str) -> anyhow::Result<String> {
+    read(&format!("wrapper/packaging/systemd/{path}"))
 }
 
 /// Writes the manual pages and completions to the work directory. The released program does not contain the code that generates them.

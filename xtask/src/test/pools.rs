@@ -19,10 +19,9 @@ const E2E_AT_A_TIME: usize = 8;
 const OTHERS_AT_A_TIME: usize = 16;
 
 /// Tests that use a processor all the time, by program and name prefix.
-const BURNERS: [(&str, &str); 11] = [
+const BURNERS: [(&str, &str); 10] = [
     ("wrapper", "stop_races::"),
     ("wrapper", "request_gap::gap_is_found_in_large_metrics"),
-    ("wrapper", "adoption::repeatedly_killed_wrappers"),
     ("wrapper", "killed_wrapper::wrapper_killed"),
     ("e2e", "wrapper_restarts::"),
     ("grit_wrapper", "supervise::core::random_tests::"),

@@ -19,7 +19,7 @@ run "user_data_has_host_key_and_restricted_deploy_user" {
     error_message = "The host key must be the one that the provider expects."
   }
   assert {
-    condition     = yamldecode(output.user_data).users[1].ssh_authorized_keys == ["restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/wrapper.sock]:*\" ssh-ed25519 AAAA deploy"]
+    condition     = yamldecode(output.user_data).users[1].ssh_authorized_keys == ["restrict,port-forwarding,command=\"/bin/false\",permitopen=\"[/run/grit-wrapper/gitlab-runner.service.sock]:*\" ssh-ed25519 AAAA deploy"]
     error_message = "The deploy user must not run commands."
   }
   assert {
@@ -75,7 +75,7 @@ run "metrics_are_off_by_default" {
   command = plan
 
   assert {
-    condition     = !strcontains(output.user_data, "GRIT_WRAPPER_HTTP_LISTEN") && !strcontains(output.user_data, "insecure-http")
+    condition     = !strcontains(output.user_data, "http-listen") && !strcontains(output.user_data, "insecure-http")
     error_message = "Without the input, the wrapper serves no metrics."
   }
 }
@@ -88,8 +88,26 @@ run "metrics_for_the_host_stay_on_loopback" {
   }
 
   assert {
-    condition     = strcontains(output.user_data, "GRIT_WRAPPER_HTTP_LISTEN=tcp://127.0.0.1:9253") && !strcontains(output.user_data, "insecure-http")
+    condition     = endswith(yamldecode(output.user_data).write_files[4].content, "\nExecStart=/usr/bin/grit-wrapper run --unit gitlab-runner.service --http-listen tcp://127.0.0.1:9253\n")
     error_message = "An agent on the instance reads them."
+  }
+  assert {
+    condition     = yamldecode(output.user_data).write_files[4].path == "/etc/systemd/system/grit-wrapper.service.d/deployment.conf"
+    error_message = "The wrapper serves the metrics."
+  }
+}
+
+run "metrics_for_the_network_need_the_flag" {
+  command = plan
+
+  variables {
+    executor = "docker"
+    metrics  = "network"
+  }
+
+  assert {
+    condition     = endswith(yamldecode(output.user_data).write_files[5].content, " --http-listen tcp://0.0.0.0:9253 --insecure-http-beyond-loopback\n")
+    error_message = "Without the flag, the wrapper refuses the address."
   }
 }
 
@@ -181,7 +199,6 @@ run "invalid_inputs_are_refused" {
   variables {
     concurrent         = 0.5
     listen_address     = ""
-    ready_when         = "started"
     deploy_user        = "deploy user"
     metrics            = "all"
     deploy_public_keys = []
@@ -191,7 +208,6 @@ run "invalid_inputs_are_refused" {
   expect_failures = [
     var.concurrent,
     var.listen_address,
-    var.ready_when,
     var.deploy_user,
     var.metrics,
     var.deploy_public_keys,

@@ -6,14 +6,14 @@ variables {
       instance_id     = "i-1"
       instance_name   = "blue-v1"
       address         = "10.0.0.7"
-      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+      wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
       worker_group    = "workers-blue-v1"
     }
     green-v1 = {
       instance_id     = "i-2"
       instance_name   = "green-v1"
       address         = "10.0.0.8"
-      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+      wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
       worker_group    = "workers-green-v1"
     }
   }

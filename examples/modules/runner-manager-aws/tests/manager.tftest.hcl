@@ -44,7 +44,7 @@ run "output_has_the_form_of_the_contract" {
         instance_id     = "i-0123"
         instance_name   = "blue-v1"
         address         = "10.0.0.7"
-        wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+        wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
         username        = "deploy"
         host_key        = "ssh-ed25519 AAAA"
       }

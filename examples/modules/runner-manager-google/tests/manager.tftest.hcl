@@ -42,7 +42,7 @@ run "output_has_the_form_of_the_contract" {
       ]
       } == {
       blue-v1 = [
-        "42", google_compute_instance.this.name, "unix:///run/grit-wrapper/wrapper.sock", "deploy", "ssh-ed25519 AAAA"
+        "42", google_compute_instance.this.name, "unix:///run/grit-wrapper/gitlab-runner.service.sock", "deploy", "ssh-ed25519 AAAA"
       ]
     }
     error_message = "The output must have the form of GRIT's contract."

@@ -25,7 +25,7 @@ resource "grit_runner_drain" "manager" {
   runner_manager = {
     instance_name   = "${each.key}-${var.name}"
     address         = aws_instance.manager[each.key].private_ip
-    wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+    wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
   }
 
   lifecycle {

@@ -19,7 +19,7 @@ output "grit_runner_managers" {
       instance_id     = instance.id
       instance_name   = key
       address         = instance.private_ip
-      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+      wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
     }
   }
 }

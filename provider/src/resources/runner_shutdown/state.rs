@@ -137,7 +137,7 @@ mod tests {
         let manager = RunnerManagerArgs {
             instance_name: text("m1"),
             address: text("m1.example.com"),
-            wrapper_address: text("unix:///run/grit-wrapper/wrapper.sock"),
+            wrapper_address: text("unix:///run/grit-wrapper/gitlab-runner.service.sock"),
             ssh_key_pem: text("old key"),
             ..Default::default()
         };

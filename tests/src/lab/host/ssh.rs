@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The path of the wrapper's socket on a real host.
-pub const USUAL_SOCKET: &str = "/run/grit-wrapper/wrapper.sock";
+pub const USUAL_SOCKET: &str = "/run/grit-wrapper/gitlab-runner.service.sock";
 
 /// The server to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

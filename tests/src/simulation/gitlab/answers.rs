@@ -112,6 +112,11 @@ impl Answers {
     pub(super) fn is_unanswered(&self, instance: &str) -> bool {
         self.lists.get(instance).is_some_and(|lists| lists.is_unanswered)
     }
+
+    /// The same for any manager.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.lists.values().any(|lists| lists.is_unanswered)
+    }
 }
 
 fn ids(body: &[u8]) -> Vec<u64> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{FORCEFUL, Fate, Gitlab, Reply};
-use crate::simulation::{runner::Kind, world::Inner};
+use crate::simulation::{host::Host, runner::Kind, world::Inner};
 
 impl Inner {
     /// SIGQUIT: the runner cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost. `why`: the
@@ -83,13 +83,20 @@ impl Inner {
             Fate::Lost(cause) => {
                 self.trace.count(format!("job lost at SIGQUIT: {cause}"));
                 self.log(&owner.host, format!("job {id} is lost: {cause}"));
+                let is_unit = self.hosts.get(&owner.host).is_some_and(Host::is_unit);
+                if is_unit && cause == KILLED {
+                    self.violation(
+                        &owner.host,
+                        format!("job {id} was lost with a wrapper that is no parent"),
+                    );
+                }
                 if cause == PREVENTABLE {
                     self.violation(&owner.host, format!("job {id} was lost at the start of a drain"));
                 }
                 let is_measured = matches!(self.gitlab.settings.runner, Kind::Current | Kind::Routed);
                 if is_measured && cause != DISTURBED {
                     let is_first = self.gitlab.losers.insert(owner.pid, cause).is_none();
-                    if is_first && ![NO_GAP, SHORT_LIMIT].contains(&cause) {
+                    if is_first && ![NO_GAP, SHORT_LIMIT, KILLED, STOP_KILLED, GIVEN_UP].contains(&cause) {
                         self.trace.count(LOSSES);
                     }
                     self.check_clean(&owner.host, owner.pid);
@@ -147,6 +154,11 @@ pub(in crate::simulation) const LOSSES: &str =
 /// Reasons of a SIGQUIT without a wait for a gap.
 pub(in crate::simulation) const NO_GAP: &str = "SIGQUIT without a gap";
 pub(in crate::simulation) const DISTURBED: &str = "another process sent a signal";
+/// Of a runner whose parent was its wrapper.
+pub(in crate::simulation) const KILLED: &str = "its wrapper was killed, and was its parent";
+/// Of a runner of systemd: the command of `ExecStop=`, which waits for the gap without a wrapper.
+pub(in crate::simulation) const STOP_KILLED: &str = "exec-stop was killed";
+pub(in crate::simulation) const GIVEN_UP: &str = "exec-stop could not drain";
 /// The wrapper reports no open request.
 pub(in crate::simulation) const AFTER_READ: &str = "its request began after the last read";
 /// GitLab has assigned it to a request that it has held: worse than the real one.

@@ -21,7 +21,10 @@ use tokio::time::Instant;
 pub(super) use self::{
     api::{Api, system_id_of},
     fault::Fault,
-    loss::{AFTER_READ, DISTURBED, DRAINS, LATE, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT},
+    loss::{
+        AFTER_READ, DISTURBED, DRAINS, GIVEN_UP, KILLED, LATE, LOSSES, NO_GAP, PREVENTABLE, SHORT_LIMIT,
+        STOP_KILLED,
+    },
     receipt::Ended,
 };
 use super::{

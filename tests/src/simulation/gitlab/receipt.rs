@@ -227,7 +227,10 @@ impl Inner {
     fn check_missing(&mut self, instance: &str, ended: &Ended, answers: &Answers) {
         self.check_listed(instance, ended, answers);
         let settings = &self.gitlab.settings;
+        // Another instance has its address, and was asked about.
+        let is_of_other = self.is_of_address(instance, answers) && answers.has_unanswered();
         let is_explained = answers.is_unanswered(instance)
+            || is_of_other
             || !settings.has_runner_ids
             || settings.is_old_gitlab
             || ended.is_interrupted;

@@ -18,6 +18,8 @@ impl Inner {
     pub(in crate::simulation) fn repair_host(&mut self, instance: &str) {
         self.broken_file_removed(instance);
         self.boots(instance);
+        self.wrapper_service_starts(instance);
+        self.systemd_is_silent(instance, Duration::ZERO);
         self.service_starts(instance);
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.kill_in = None;

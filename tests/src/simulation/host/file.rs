@@ -15,10 +15,7 @@ pub(super) enum File {
     Empty,
     /// Invalid content: no wrapper starts.
     Broken,
-    Saved {
-        supervision: Box<Supervision>,
-        writer: u32,
-    },
+    Saved(Box<Supervision>),
 }
 
 impl File {
@@ -26,15 +23,15 @@ impl File {
         !matches!(self, Self::Missing)
     }
 
-    /// What `Saved::parse` makes of it, and the process that wrote it. Moments lose their fractions of milliseconds.
-    pub(super) fn read(&self) -> Option<(Supervision, u32)> {
+    /// What `Saved::parse` makes of it. Moments lose their fractions of milliseconds.
+    pub(super) fn read(&self) -> Option<Supervision> {
         match self {
             Self::Missing | Self::Broken => None,
             // `Saved::default`.
-            Self::Empty => Some((Supervision::default(), 0)),
-            Self::Saved { supervision, writer } => {
+            Self::Empty => Some(Supervision::default()),
+            Self::Saved(supervision) => {
                 let text = serde_json::to_string(supervision).expect("a state has a text");
-                Some((serde_json::from_str(&text).expect("the text of a state"), *writer))
+                Some(serde_json::from_str(&text).expect("the text of a state"))
             }
         }
     }

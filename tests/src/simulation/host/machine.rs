@@ -19,7 +19,7 @@ impl Inner {
     /// The cloud destroys the instance. `allowed`: the user has confirmed that its runner may be running.
     pub(in crate::simulation) fn destroy_host(&mut self, instance: &str, allowed: Option<&str>) {
         let Some(host) = self.hosts.get(instance) else { return };
-        let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::AtBarrier);
+        let own = host.runner.as_ref().filter(|runner| runner.mode != Mode::BeforeExec);
         let running = own.map(|runner| (runner.pid, runner.jobs.len()));
         let is_newer = host.evidence.is_some_and(|evidence| host.runner_started() >= Some(evidence));
         let evidence = is_newer.then_some("started after its drain had ended");
@@ -84,6 +84,7 @@ impl Inner {
             return;
         }
         self.goes_off(instance, "its host was reset");
+        self.gate_is_lost(instance);
         let chance = self.random.below(100);
         let Some(host) = self.hosts.get_mut(instance) else { return };
         if !host.keeps_file {
@@ -109,14 +110,30 @@ impl Inner {
         host.file_lost = Some(why);
     }
 
+    /// Of a unit, the file that prevents starts is below `/run`.
+    fn gate_is_lost(&mut self, instance: &str) {
+        if !self.is_unit(instance) {
+            return;
+        }
+        self.forget(instance, "a reboot empties /run");
+        if let Some(host) = self.hosts.get_mut(instance) {
+            // With its file, the next wrapper continues the drain with the runner that systemd starts.
+            host.promise.may_continue = host.keeps_file;
+            host.saved_promise.may_continue = host.keeps_file;
+        }
+    }
+
     /// Every process ends.
     fn goes_off(&mut self, instance: &str, why: &'static str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.is_off = true;
         host.kill_in = None;
         host.wrapper_is_gone();
-        host.zombie = None;
+        host.ended = None;
         host.leftovers = false;
+        if let Some(unit) = host.unit() {
+            unit.is_off();
+        }
         host.end_changes();
         let pids: Vec<_> = host.strays.iter().chain(&host.runner).map(|runner| runner.pid).collect();
         self.log(instance, "host is off");
@@ -141,8 +158,7 @@ impl Inner {
         host.boots += 1;
         // The service is enabled.
         host.service = Service::Up;
-        let boot = self.random.millis(2_000, 20_000);
-        self.later(instance, boot, Happening::WrapperStarts);
+        self.programs_start(instance, 2_000);
     }
 
     /// systemd stops the service, and ends all processes at its time limit.
@@ -151,8 +167,10 @@ impl Inner {
         if host.is_off || host.shuts_down {
             return;
         }
-        host.shuts_down = true;
         self.service_stops(instance, false);
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.shuts_down = true;
+        }
         self.later(instance, limit, Happening::Host(Happens::ShutdownEnds { is_limit: true }));
         self.later(
             instance,
@@ -164,7 +182,8 @@ impl Inner {
     /// The shutdown is complete, or its limit is over.
     pub(super) fn shutdown_ends(&mut self, instance: &str, is_limit: bool) {
         let Some(host) = self.hosts.get_mut(instance).filter(|host| host.shuts_down) else { return };
-        let is_stopped = host.wrapper.is_none() && host.runner.is_none();
+        // The wrapper of a unit runs to the end.
+        let is_stopped = host.runner.is_none() && (host.wrapper.is_none() || host.policy.by_unit);
         if !is_stopped && !is_limit {
             let again = Happening::Host(Happens::ShutdownEnds { is_limit: false });
             return self.later(instance, Duration::from_secs(1), again);
@@ -172,6 +191,7 @@ impl Inner {
         host.shuts_down = false;
         self.trace.count(if is_stopped { "shutdown in time" } else { "shutdown: its limit is over" });
         self.goes_off(instance, "its host was shut down");
+        self.gate_is_lost(instance);
         // The file system is synced.
         if self.hosts.get(instance).is_some_and(|host| !host.keeps_file) {
             self.file_is_lost_at_boot(instance, "a reboot empties /run");

@@ -3,13 +3,18 @@
 //! The shell does what `supervise::Task` does, in the same order: the state is saved before the effects of a transition, except for SIGQUIT in a gap
 //! between job requests. The wrapper can be killed between any two of these steps.
 //!
+//! The runner of a host belongs to its wrapper, which is its parent, or to systemd ([`unit`]), which asks the wrapper for a drain ([`exec_stop`]).
+//!
 //! [`promise`] has what the requests promise, and [`table`] the transitions: both are checked at every step.
 
 pub(super) mod alone;
 mod callbacks;
 mod changes;
 mod end;
+mod exec_stop;
+mod exit;
 mod file;
+mod look;
 mod machine;
 mod names;
 pub(super) mod operator;
@@ -20,22 +25,27 @@ mod signals;
 mod spawn;
 mod start;
 pub(super) mod table;
+mod unit;
 mod wrapper;
 
 use std::{collections::VecDeque, time::Duration};
 
 use grit_proto::wrapper_v1 as v1;
 use grit_wrapper::supervise::{
-    Callback, ChildInfo, Event, Policy, RestartWhen, Supervision,
-    process::{BootId, Exit, Identity, Signal},
+    Callback, ChildInfo, Event, Moment, Policy, Supervision,
+    process::{BootId, Identity, Signal},
 };
 use tokio::time::Instant;
 
 pub(super) use self::changes::Changes;
-use self::{file::File, process::Facts, promise::Promise, start::Service, wrapper::Busy};
+use self::{
+    exit::Ended, file::File, process::Facts, promise::Promise, start::Service, unit::Unit, wrapper::Busy,
+};
 use super::{
     gitlab::system_id_of,
+    random::Random,
     runner::{Runner, Setup},
+    scenario::Owners,
     world::{Happening, Inner},
 };
 
@@ -47,14 +57,33 @@ pub(super) enum Happens {
         wrapper: u32,
         child: ChildInfo,
     },
-    /// The wrapper has read how the runner ended.
+    /// The wrapper reads how the runner ended.
     ExitRead {
         wrapper: u32,
-    },
-    /// A wrapper that starts looks again for a process at the exec barrier.
-    Finds {
-        process: u32,
         until: Instant,
+    },
+    /// The phase of the unit with this number ends.
+    UnitTurns {
+        turn: u32,
+    },
+    /// The unit is started by systemd at the boot, or by a request that has reached it late.
+    UnitStarts,
+    /// The wrapper looks whether the start that it has requested is done.
+    UnitStarted {
+        wrapper: u32,
+        until: Instant,
+    },
+    /// The wrapper looks at its unit, which has no main process.
+    Looks {
+        wrapper: u32,
+        look: u64,
+    },
+    /// The service of the wrapper is started again.
+    WrapperIsBack,
+    /// The command of `ExecStop=` asks the wrapper to drain this runner.
+    ExecStops {
+        pid: u32,
+        failures: u32,
     },
     Called {
         wrapper: u32,
@@ -64,12 +93,6 @@ pub(super) enum Happens {
     Written {
         wrapper: u32,
         signal: Option<Signal>,
-    },
-    UpgradePauses {
-        wrapper: u32,
-    },
-    Upgrades {
-        wrapper: u32,
     },
     BrokenFileRemoved,
     Boots,
@@ -87,10 +110,9 @@ pub(super) struct Host {
     pub(super) name: String,
     pub(super) address: String,
     boots: u32,
+    owner: Owner,
     pub(super) wrapper: Option<Wrapper>,
-    /// The number of programs, and of processes: an upgrade continues in the process.
     wrappers: u32,
-    processes: u32,
     /// The wrapper is killed after this number of steps.
     pub(super) kill_in: Option<u32>,
     file: File,
@@ -105,8 +127,8 @@ pub(super) struct Host {
     facts: Option<Facts>,
     /// Runners that no wrapper has.
     strays: Vec<Runner>,
-    /// The runner that has exited, before its wrapper has read how.
-    zombie: Option<(u32, Exit)>,
+    /// The runner that has exited last, before a wrapper has read how.
+    ended: Option<Ended>,
     /// Processes of aborted jobs are running.
     leftovers: bool,
     crashes_left: u32,
@@ -115,13 +137,11 @@ pub(super) struct Host {
     service: Service,
     is_off: bool,
     shuts_down: bool,
-    /// `Delegate=yes`.
-    has_cgroup: bool,
     /// The state file is not below `/run`.
     keeps_file: bool,
     /// The configuration of the runner.
     setup: Setup,
-    has_old_kernel: bool,
+    /// What restarts the wrapper waits for some milliseconds only.
     restarts_quickly: bool,
     /// The changes of the status.
     pub(super) changes: Changes,
@@ -145,11 +165,35 @@ pub(super) struct Host {
     pub(super) forgotten: Option<&'static str>,
 }
 
+/// Who owns the runner process.
+#[derive(Debug)]
+enum Owner {
+    /// The wrapper is its parent.
+    Child(Child),
+    /// systemd is its parent.
+    Unit(Unit),
+}
+
+#[derive(Debug)]
+struct Child {
+    /// The wrapper is the first process of a container, whose other processes end with it.
+    is_container: bool,
+    /// The runner's command changes its user, after which the kernel sends no signal at the death of the parent.
+    changes_user: bool,
+}
+
 /// A wrapper process.
 #[derive(Debug)]
 pub(super) struct Wrapper {
     number: u32,
-    process: u32,
+    /// It is the command of `ExecStop=`, and exits after the runner.
+    is_exec_stop: bool,
+    /// Others than the wrapper cannot start the unit, as far as this wrapper knows: `owner::Unit`.
+    held: bool,
+    /// There is no process, and it is not known yet whether systemd starts one.
+    is_unsettled: bool,
+    look: u64,
+    idle_since: Instant,
     pub(super) supervision: Supervision,
     /// What its probes and its reads of the open requests have found.
     eyes: probe::Eyes,
@@ -162,10 +206,30 @@ pub(super) struct Wrapper {
     signalled: Option<Instant>,
 }
 
+impl Owner {
+    fn new(owners: Owners, random: &mut Random) -> Self {
+        let is_unit = random.percent(50);
+        let is_unit = match owners {
+            Owners::Both => is_unit,
+            Owners::Wrappers => false,
+            Owners::Units => true,
+        };
+        match is_unit {
+            true => Self::Unit(Unit::new(random)),
+            false => {
+                let (is_container, changes_user) = (random.percent(20), random.percent(3));
+                Self::Child(Child { is_container, changes_user })
+            }
+        }
+    }
+}
+
 impl Inner {
     pub(super) fn create_host(&mut self, instance: &str, name: &str, address: &str) {
+        let owners = self.owners;
         let random = &mut self.random;
-        let restart = *random.pick(&[RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]);
+        let owner = Owner::new(owners, random);
+        let is_unit = matches!(owner, Owner::Unit(_));
         let has_rare_settings = instance == alone::INSTANCE;
         let request_gap_timeout = match random.percent(3) {
             true => Duration::ZERO,
@@ -173,11 +237,12 @@ impl Inner {
             false => Policy::REQUEST_GAP_TIMEOUT,
         };
         let policy = Policy {
-            restart,
             request_gap_timeout,
             termination_timeout: (has_rare_settings && random.percent(30))
                 .then(|| random.millis(500, 10_000)),
-            leave_when_stopped: random.percent(10),
+            // `--unit` refuses it.
+            leave_when_stopped: random.percent(10) && !is_unit,
+            by_unit: is_unit,
             ..Policy::default()
         };
         let setup = Setup::new(&self.gitlab.settings, &system_id_of(instance), random);
@@ -185,9 +250,9 @@ impl Inner {
             name: name.to_owned(),
             address: address.to_owned(),
             boots: 1,
+            owner,
             wrapper: None,
             wrappers: 0,
-            processes: 0,
             kill_in: None,
             file: File::Missing,
             older_file: File::Missing,
@@ -197,7 +262,7 @@ impl Inner {
             runner: None,
             facts: None,
             strays: Vec::new(),
-            zombie: None,
+            ended: None,
             leftovers: false,
             crashes_left: 0,
             policy,
@@ -205,10 +270,8 @@ impl Inner {
             service: Service::Up,
             is_off: false,
             shuts_down: false,
-            has_cgroup: random.percent(85),
-            keeps_file: random.percent(40),
+            keeps_file: random.percent(if is_unit { 10 } else { 40 }),
             setup,
-            has_old_kernel: random.percent(20),
             restarts_quickly: random.percent(30),
             changes: Changes::default(),
             queue: Changes::default(),
@@ -225,8 +288,17 @@ impl Inner {
         self.addresses.insert(address.to_owned(), instance.to_owned());
         self.log(instance, format!("instance of {name} created at {address}"));
         self.traces.add_host(name, "instance created");
-        let boot = self.random.millis(500, 20_000);
+        self.programs_start(instance, 500);
+    }
+
+    /// The programs of a host start after its boot, in any order.
+    fn programs_start(&mut self, instance: &str, earliest: u64) {
+        let boot = self.random.millis(earliest, 20_000);
         self.later(instance, boot, Happening::WrapperStarts);
+        if self.is_unit(instance) {
+            let boot = self.random.millis(earliest, 20_000);
+            self.later(instance, boot, Happening::Host(Happens::UnitStarts));
+        }
     }
 
     pub(super) fn runner(&mut self, host: &str, pid: u32) -> Option<&mut Runner> {
@@ -260,21 +332,17 @@ impl Inner {
     pub(super) fn happens(&mut self, instance: &str, what: Happens) {
         match what {
             Happens::Executed { wrapper, child } => self.slow_exec_ends(instance, wrapper, child),
-            Happens::ExitRead { wrapper } => self.exit_is_read(instance, wrapper),
-            Happens::Finds { process, until } => {
-                let host = self.hosts.get(instance);
-                if host
-                    .is_some_and(|host| host.processes == process && host.wrapper.is_none() && !host.is_off)
-                {
-                    self.wrapper_finds(instance, process, until);
-                }
-            }
+            Happens::ExitRead { wrapper, until } => self.exit_is_read(instance, wrapper, until),
+            Happens::UnitTurns { turn } => self.unit_turns(instance, turn),
+            Happens::UnitStarts => self.unit_starts(instance),
+            Happens::UnitStarted { wrapper, until } => self.start_is_awaited(instance, wrapper, until),
+            Happens::Looks { wrapper, look } => self.wrapper_looks_at_unit(instance, wrapper, look),
+            Happens::WrapperIsBack => self.wrapper_service_starts(instance),
+            Happens::ExecStops { pid, failures } => self.exec_stops(instance, pid, failures),
             Happens::Called { wrapper, callback } => {
                 self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
             }
             Happens::Written { wrapper, signal } => self.written(instance, wrapper, signal),
-            Happens::UpgradePauses { wrapper } => self.upgrade_pauses(instance, wrapper),
-            Happens::Upgrades { wrapper } => self.upgrades(instance, wrapper),
             Happens::BrokenFileRemoved => self.broken_file_removed(instance),
             Happens::Boots => self.boots(instance),
             Happens::DeadlineIsOver { pid } => self.check_deadline(instance, pid),
@@ -312,6 +380,14 @@ impl Inner {
 }
 
 impl Inner {
+    fn is_unit(&self, instance: &str) -> bool {
+        self.hosts.get(instance).is_some_and(Host::is_unit)
+    }
+
+    fn unit(&mut self, instance: &str) -> Option<&mut Unit> {
+        self.hosts.get_mut(instance)?.unit()
+    }
+
     /// Something has happened that a run with real processes shows as well.
     pub(super) fn trace_host(&mut self, instance: &str, what: &str) {
         if let Some(host) = self.hosts.get(instance) {
@@ -324,13 +400,40 @@ impl Host {
     /// The wrapper ends, perhaps with a state that it could not save.
     fn wrapper_is_gone(&mut self) -> Option<Wrapper> {
         let wrapper = self.wrapper.take()?;
-        if wrapper.supervision.save_error.is_some() {
+        if wrapper.supervision.save_error.is_some() && wrapper.written.is_none() {
             if let Some(facts) = &mut self.facts {
                 facts.is_quit_unsaved |= facts.quit.is_some();
             }
-            self.file_lost.get_or_insert("the state file could not be written");
+            self.file_lost = Some(UNWRITTEN);
+        }
+        if let Some(ended) = &mut self.ended {
+            ended.parent_is_gone();
         }
         Some(wrapper)
+    }
+
+    /// systemd owns its runner.
+    pub(super) fn is_unit(&self) -> bool {
+        matches!(self.owner, Owner::Unit(_))
+    }
+
+    fn unit(&mut self) -> Option<&mut Unit> {
+        match &mut self.owner {
+            Owner::Unit(unit) => Some(unit),
+            Owner::Child(_) => None,
+        }
+    }
+
+    /// The runner as its wrapper names it.
+    fn child(&self) -> Option<ChildInfo> {
+        let runner = self.runner.as_ref()?;
+        let process = identity(runner.pid, self.boot());
+        Some(ChildInfo { process, started: Moment::now() - runner.started.elapsed() })
+    }
+
+    /// Whether this process of the runner has exited, or was never there.
+    fn has_exited(&self, child: ChildInfo) -> bool {
+        self.child().is_none_or(|running| running.process != child.process)
     }
 
     fn end_changes(&mut self) {
@@ -371,6 +474,9 @@ impl Host {
         format!("00000000-0000-4000-8000-{:012x}", self.boots)
     }
 }
+
+/// Why the state file lacks what a wrapper has saved.
+const UNWRITTEN: &str = "the state file could not be written";
 
 fn identity(pid: u32, boot: BootId) -> Identity {
     Identity { pid, start_ticks: u64::from(pid), boot }

@@ -17,8 +17,10 @@ pub(super) fn event_name(event: &Event) -> &'static str {
     match event {
         Event::Boot => "boot",
         Event::Start => "start",
-        Event::Forked(_) => "forked",
         Event::Spawned(_) => "spawned",
+        Event::Appeared(_) => "appeared",
+        Event::NotRestarted => "not restarted",
+        Event::Looked(_) => "looked",
         Event::SpawnFailed(_) => "spawn failed",
         Event::Exited(..) => "exit",
         Event::SignalSent(_) => "signal sent",

@@ -32,14 +32,23 @@ pub(in crate::simulation) enum Action {
     Start,
     /// SIGHUP to the wrapper.
     Reload,
-    /// SIGTERM to the wrapper.
+    /// SIGTERM to the wrapper. The wrapper of a unit exits without its runner.
     Terminate,
+    /// Of the unit, or of the container: also what an upgrade of GitLab's package does.
     ServiceStops {
         restarts: bool,
     },
     ServiceStarts,
-    /// SIGUSR1 to the wrapper.
+    /// Another release of the wrapper is installed: another container, or a restart of the wrapper's service.
     Upgrade,
+    /// The wrapper does not run for this time.
+    WrapperAway {
+        lasts: Duration,
+    },
+    /// systemd does not respond for this time.
+    SystemdSilent {
+        lasts: Duration,
+    },
     /// The host is shut down: the service is stopped within this time, and the host starts again.
     Reboot {
         limit: Duration,
@@ -98,14 +107,26 @@ impl Action {
             6..9 => Self::Start,
             9 => Self::Reload,
             10 => Self::Terminate,
-            11 => Self::Upgrade,
+            11 => Self::service(random),
             12 => Self::SignalsRefused { lasts: random.millis(100, 15_000) },
             _ => Self::RunnerTerminated,
         }
     }
 
+    /// What people and systemd do with the service of the runner, or of its wrapper.
+    pub(in crate::simulation) fn service(random: &mut Random) -> Self {
+        match random.below(12) {
+            0..2 => Self::ServiceStops { restarts: true },
+            2..4 => Self::ServiceStops { restarts: false },
+            4..7 => Self::ServiceStarts,
+            7..9 => Self::Upgrade,
+            9 => Self::WrapperAway { lasts: random.millis(100, 60_000) },
+            _ => Self::SystemdSilent { lasts: random.millis(50, 40_000) },
+        }
+    }
+
     pub(in crate::simulation) fn new(random: &mut Random) -> Self {
-        match random.below(32) {
+        match random.below(35) {
             0..6 => Self::Drain {
                 id: u8::try_from(random.below(3)).unwrap_or_default(),
                 is_forceful: random.percent(30),
@@ -116,10 +137,7 @@ impl Action {
             9..13 => Self::Start,
             13..15 => Self::Reload,
             15..18 => Self::Terminate,
-            18 => Self::ServiceStops { restarts: true },
-            19 => Self::ServiceStops { restarts: false },
-            20 => Self::ServiceStarts,
-            21..24 => Self::Upgrade,
+            18..24 | 32.. => Self::service(random),
             24 => Self::Reboot { limit: random.millis(1_000, 120_000) },
             25 => Self::PowerFails { lasts: random.millis(1_000, 400_000) },
             26 => Self::FileRemoved,
@@ -127,7 +145,7 @@ impl Action {
             28 => Self::RunnerTerminated,
             29 => Self::RunnerQuit,
             30 => Self::SignalsRefused { lasts: random.millis(100, 40_000) },
-            _ => Self::Crashes { starts: u32::try_from(random.below(8)).unwrap_or_default() + 1 },
+            31 => Self::Crashes { starts: u32::try_from(random.below(8)).unwrap_or_default() + 1 },
         }
     }
 }
@@ -157,6 +175,8 @@ impl Inner {
             Action::ServiceStops { restarts } => self.service_stops(instance, restarts),
             Action::ServiceStarts => self.service_starts(instance),
             Action::Upgrade => self.upgrade(instance),
+            Action::WrapperAway { lasts } => self.wrapper_goes_away(instance, lasts),
+            Action::SystemdSilent { lasts } => self.systemd_is_silent(instance, lasts),
             Action::Reboot { limit } => self.reboots(instance, limit),
             Action::PowerFails { lasts } => self.power_fails(instance, Some(lasts)),
             Action::FileRemoved => self.file_is_lost(instance, File::Missing),
@@ -191,11 +211,14 @@ impl Inner {
         }
     }
 
-    /// `signals::SignalState::received`.
+    /// `signals::SignalState::received`, and `Signals::end`.
     fn wrapper_terminated(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let drain_timeout = host.drain_timeout;
         let Some(wrapper) = &mut host.wrapper else { return };
+        if host.policy.by_unit && !wrapper.is_exec_stop {
+            return self.kill_wrapper(instance, "is asked to exit");
+        }
         let number = wrapper.number;
         let stop = |mode| Stop::new(StopId::Signal, mode);
         match wrapper.signalled {
@@ -215,7 +238,11 @@ impl Inner {
         }
     }
 
+    /// The service of the runner is stopped: its unit, or its container.
     pub(super) fn service_stops(&mut self, instance: &str, restarts: bool) {
+        if self.is_unit(instance) {
+            return self.unit_stops(instance, restarts);
+        }
         let Some(host) = self.hosts.get_mut(instance) else { return };
         if host.is_off {
             return;
@@ -233,6 +260,13 @@ impl Inner {
     }
 
     pub(super) fn service_starts(&mut self, instance: &str) {
+        match self.is_unit(instance) {
+            true => self.unit_starts(instance),
+            false => self.wrapper_service_starts(instance),
+        }
+    }
+
+    pub(super) fn wrapper_service_starts(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         match host.service {
             Service::Stopped if !host.is_off => {
@@ -245,22 +279,36 @@ impl Inner {
         }
     }
 
+    /// The package of the wrapper is upgraded: `systemctl try-restart` of the wrapper's service, or another container.
     fn upgrade(&mut self, instance: &str) {
-        let number = self.number(instance);
-        if number == 0 {
+        if !self.is_unit(instance) {
+            return self.service_stops(instance, true);
+        }
+        let Some(host) = self.hosts.get(instance) else { return };
+        if host.wrapper.as_ref().is_some_and(|wrapper| !wrapper.is_exec_stop) {
+            self.kill_wrapper(instance, "is restarted by an upgrade");
+            let delay = self.random.millis(20, 300);
+            self.later(instance, delay, Happening::WrapperStarts);
+        }
+    }
+
+    fn wrapper_goes_away(&mut self, instance: &str, lasts: Duration) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        if host.service != Service::Up
+            || host.is_off
+            || host.wrapper.as_ref().is_some_and(|it| it.is_exec_stop)
+        {
             return;
         }
-        if self.random.percent(10) {
-            return self.trace.count("upgrade refused: the new binary is damaged");
-        }
-        let check = self.random.millis(5, 500);
-        self.later(instance, check, Happening::Host(Happens::UpgradePauses { wrapper: number }));
+        host.service = Service::Stopped;
+        self.kill_wrapper(instance, "is stopped");
+        self.later(instance, lasts, Happening::Host(Happens::WrapperIsBack));
     }
 
     fn file_is_lost(&mut self, instance: &str, file: File) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         // Nothing but an operator writes an invalid file. The way out of it is only for a host whose runner can be found.
-        if matches!(file, File::Broken) && !host.has_cgroup {
+        if matches!(file, File::Broken) && !host.policy.by_unit {
             return;
         }
         host.file = file;
@@ -305,6 +353,40 @@ pub(in crate::simulation) fn killed_in_drain(random: &mut Random) -> [(Duration,
     ]
 }
 
+/// What people do with the service of a runner whose wrapper does not run, or whose systemd does not respond. With the pauses before it.
+pub(in crate::simulation) fn around_systemd(random: &mut Random) -> Vec<(Duration, Fault)> {
+    let host = Fault::Host;
+    let drain = |random: &mut Random| {
+        host(Action::Drain { id: 0, is_forceful: random.percent(20), deadline: None, has_callback: false })
+    };
+    let first = match random.below(3) {
+        0 => Fault::RunnerCrashes,
+        1 => drain(random),
+        _ => host(Action::RunnerExits),
+    };
+    let away = match random.percent(50) {
+        true => host(Action::WrapperAway { lasts: random.millis(1_000, 60_000) }),
+        false => host(Action::SystemdSilent { lasts: random.millis(50, 30_000) }),
+    };
+    let mut faults = vec![(random.millis(0, 5_000), first), (random.millis(0, 5_200), away)];
+    if random.percent(50) {
+        faults.swap(0, 1);
+    }
+    for _ in 0..random.below(4) {
+        let next = match random.below(8) {
+            0..2 => drain(random),
+            2 => host(Action::ServiceStops { restarts: random.percent(50) }),
+            3 => host(Action::ServiceStarts),
+            4 => host(Action::Start),
+            5 => Fault::RunnerCrashes,
+            6 => host(Action::RunnerExits),
+            _ => Fault::KillWrapper,
+        };
+        faults.push((random.millis(0, 15_000), next));
+    }
+    faults
+}
+
 fn callback() -> Callback {
     let none = std::collections::HashMap::new();
     Callback::new("http://ci.example/done", "POST", &none).expect("a callback")
@@ -323,6 +405,8 @@ fn name(action: Action) -> &'static str {
         Action::ServiceStops { restarts: false } => "operator: systemctl stop",
         Action::ServiceStarts => "operator: systemctl start",
         Action::Upgrade => "operator: upgrade",
+        Action::WrapperAway { .. } => "operator: the wrapper is stopped for some time",
+        Action::SystemdSilent { .. } => "host: systemd does not respond",
         Action::Reboot { .. } => "host: reboot",
         Action::PowerFails { .. } => "host: power failure",
         Action::FileRemoved => "host: state file removed",

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::{
     gitlab::{AFTER_READ, LATE, PREVENTABLE, SHORT_LIMIT},
-    runner::{Kind, Mode, Request},
+    runner::{Kind, Mode, Request, Runner},
     world::{Happening, Inner},
 };
 
@@ -131,7 +131,7 @@ impl Eyes {
                 })
             }
             State::Stopping { .. } => Some(START_INTERVAL),
-            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => None,
+            State::Idle | State::Starting | State::Backoff { .. } | State::Exited { .. } => None,
         }
     }
 }
@@ -211,13 +211,13 @@ impl Inner {
 
     pub(crate) fn wrapper_probes(&mut self, instance: &str, number: u32, probe: u64) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
+        let pages = host.probed_runner().and_then(|runner| Some((runner.page()?, runner.list())));
         let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
         let eyes = &mut wrapper.eyes;
         if eyes.probe != probe {
             return;
         }
         let before = eyes.probes.level();
-        let pages = host.runner.as_ref().and_then(|runner| Some((runner.page()?, runner.list())));
         if pages.as_ref().is_some_and(|(page, _)| page.contains(GAUGE)) {
             eyes.measured = wrapper.supervision.state.child();
             eyes.last_probe = Some(Instant::now());
@@ -231,8 +231,8 @@ impl Inner {
         let has_polled = self
             .hosts
             .get(instance)
-            .and_then(|host| host.runner.as_ref())
-            .is_some_and(|runner| runner.accepted_requests() > 0);
+            .and_then(super::Host::probed_runner)
+            .is_none_or(|runner| runner.accepted_requests() > 0);
         if level >= Level::Polling && !has_polled {
             self.violation(instance, "level polling without an accepted job request of this process");
         }
@@ -287,7 +287,7 @@ impl Inner {
         if let Some(at) = host.reads_begin(number, wait) {
             return self.at(instance, at, Happening::ReadRequests { wrapper: number, wait });
         }
-        let page = host.runner.as_ref().and_then(|runner| runner.requests_page()).filter(|_| !fails);
+        let page = host.probed_runner().and_then(Runner::requests_page).filter(|_| !fails);
         let requests = self.gitlab.requests_ever;
         let Some(wait_now) = host.wait(number, wait) else { return };
         let page = page.filter(|_| now >= wait_now.blind_until);
@@ -433,6 +433,12 @@ impl Inner {
 }
 
 impl super::Host {
+    /// The runner that the wrapper knows. The server of another process does not count: `process::peer`.
+    fn probed_runner(&self) -> Option<&Runner> {
+        let child = self.wrapper.as_ref()?.supervision.state.child()?;
+        self.runner.as_ref().filter(|runner| runner.pid == child.pid())
+    }
+
     /// The wait with this number, if it has not ended.
     fn wait(&mut self, wrapper: u32, wait: u64) -> Option<&mut Wait> {
         let wrapper = self.wrapper.as_mut().filter(|it| it.number == wrapper)?;

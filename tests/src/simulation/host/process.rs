@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{
-    Event, Mode as StopMode, Observation, Phase, State, StopOutcome, Supervision, process::Exit,
-};
+use grit_wrapper::supervise::{Event, Observation, Phase, State, Supervision, process::Exit};
 use tokio::time::Instant;
 
 use super::{
@@ -13,7 +11,8 @@ use super::{
         runner::{Mode, Runner},
         world::{Happening, Inner},
     },
-    Happens,
+    Owner, UNWRITTEN,
+    exit::Ended,
     file::REMOVED,
     wrapper::Busy,
 };
@@ -23,10 +22,8 @@ use super::{
 pub(super) struct Facts {
     pub(super) pid: u32,
     pub(super) started: Instant,
-    /// The wrapper has let it execute the runner.
-    pub(super) is_released: bool,
-    /// Another wrapper started it.
-    pub(super) is_adopted: bool,
+    /// The wrapper that is its parent.
+    pub(super) parent: Option<u32>,
     /// It runs as another user, who refuses the wrapper's signals.
     pub(super) refuses_until: Instant,
     pub(super) last_quit: Option<Instant>,
@@ -51,6 +48,9 @@ pub(super) struct Facts {
     /// It may not get SIGKILL before.
     pub(super) spared_until: Option<Instant>,
     pub(super) has_aborted_jobs: bool,
+    pub(super) has_handlers: bool,
+    /// The last wrapper that has stopped it forcefully.
+    pub(super) forced_by: Option<u32>,
     /// Since when the present wrapper, or its present binary, supervises it.
     pub(super) watched_since: Instant,
     /// When the runner has dropped the last result of a job.
@@ -61,13 +61,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: u32, parent: Option<u32>) -> Self {
         let now = Instant::now();
         Self {
             pid,
             started: now,
-            is_released: false,
-            is_adopted: false,
+            parent,
             refuses_until: now,
             last_quit: None,
             quit: None,
@@ -82,6 +81,8 @@ impl Facts {
             is_terminate_cut: false,
             spared_until: None,
             has_aborted_jobs: false,
+            has_handlers: false,
+            forced_by: None,
             watched_since: now,
             dropped: None,
             reported_late: false,
@@ -89,9 +90,9 @@ impl Facts {
         }
     }
 
-    /// Another wrapper adopts it, with this state of the file; `None`: the file does not have it. `has_fault`: the file could not be written, or was
-    /// removed.
-    pub(super) fn adopted(&mut self, saved: Option<&Supervision>, has_fault: bool) {
+    /// Another wrapper continues with it, and with this state of the file; `None`: the file does not have it. `has_fault`: the file could not be
+    /// written, or was removed.
+    pub(super) fn continued(&mut self, saved: Option<&Supervision>, has_fault: bool) {
         let (is_stopping, is_terminating) = match saved.map(|saved| &saved.state) {
             Some(State::Stopping { phase, .. }) => {
                 (true, matches!(phase, Phase::Terminating { .. } | Phase::Killed))
@@ -103,8 +104,17 @@ impl Facts {
         self.is_terminate_cut |= is_terminating && self.terminated.is_none();
         self.observed = saved.map_or_else(Observation::default, |_| self.observed_saved);
         self.observed_saved = self.observed;
-        self.is_adopted = true;
         self.watched_since = Instant::now();
+    }
+
+    /// A wrapper of a unit sees its main process up to half a second late.
+    pub(super) fn is_watched_since_start(&self) -> bool {
+        self.watched_since <= self.started + Duration::from_millis(600)
+    }
+
+    /// This wrapper has stopped it forcefully: `Running::is_forced`.
+    pub(super) fn is_forced_by(&self, wrapper: u32) -> bool {
+        self.forced_by == Some(wrapper)
     }
 
     /// A probe has shown this to the present wrapper. `is_saved`: the state file has it.
@@ -146,12 +156,32 @@ impl Inner {
         child: grit_wrapper::supervise::ChildInfo,
     ) {
         let pid = child.pid();
-        if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::AtBarrier) {
+        if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::BeforeExec) {
             self.executed(instance, pid);
         }
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Exec)) {
+        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Start)) {
             self.wrapper_is_free(instance, Some(Event::Spawned(child)));
         }
+    }
+
+    /// A process that is to execute the runner, of this parent. There is never a second runner.
+    pub(super) fn fork_runner(&mut self, instance: &str, parent: Option<u32>) -> Option<u32> {
+        self.next_pid += 1;
+        let pid = self.next_pid;
+        let cleanup = self.random.millis(10, 60_000);
+        let hangs = self.random.percent(1);
+        let host = self.hosts.get_mut(instance)?;
+        let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
+        let earlier = host.runner.replace(runner);
+        host.facts = Some(Facts::new(pid, parent));
+        let accepted = host.promise.accepted;
+        if let Some(earlier) = earlier {
+            self.violation(instance, format!("runner {pid} is started beside runner {}", earlier.pid));
+        }
+        if accepted {
+            self.started_after_drain(instance, pid);
+        }
+        Some(pid)
     }
 
     /// The process exits after this time.
@@ -171,7 +201,7 @@ impl Inner {
 
     pub(crate) fn runner_crashes(&mut self, instance: &str) {
         let runner = self.hosts.get(instance).and_then(|host| host.runner.as_ref());
-        let Some(pid) = runner.filter(|runner| runner.mode != Mode::AtBarrier).map(|runner| runner.pid)
+        let Some(pid) = runner.filter(|runner| runner.mode != Mode::BeforeExec).map(|runner| runner.pid)
         else {
             return;
         };
@@ -185,7 +215,7 @@ impl Inner {
     pub(super) fn runner_exits_well(&mut self, instance: &str) {
         let Some(runner) = self.hosts.get(instance).and_then(|host| host.runner.as_ref()) else { return };
         let (pid, jobs) = (runner.pid, runner.jobs.clone());
-        if runner.mode == Mode::AtBarrier || !jobs.is_empty() && !self.gitlab.takes_reports() {
+        if runner.mode == Mode::BeforeExec || !jobs.is_empty() && !self.gitlab.takes_reports() {
             return;
         }
         for job in jobs {
@@ -215,6 +245,9 @@ impl Inner {
             && runner.mode == Mode::Loading
         {
             runner.mode = Mode::Working;
+            if let Some(facts) = self.facts(instance, pid) {
+                facts.has_handlers = true;
+            }
             self.log(instance, format!("runner {pid} takes jobs"));
             self.changed(instance);
             self.turn(instance, pid, 0);
@@ -239,13 +272,12 @@ impl Inner {
         }
         let Some(runner) = host.runner.take_if(|runner| runner.pid == pid) else { return };
         host.is_drained = true;
-        if let Some(facts) = host.facts.as_mut().filter(|facts| facts.pid == pid) {
-            facts.dropped = runner.dropped;
-            facts.reported_late = runner.reported_late;
-        }
         let has_wrapper = host.wrapper.is_some();
-        // Nothing reaps it before the wrapper, or after the wrapper has ended.
-        host.zombie = has_wrapper.then_some((pid, exit));
+        if let Some(facts) = host.facts.take_if(|facts| facts.pid == pid) {
+            let facts = Facts { dropped: runner.dropped, reported_late: runner.reported_late, ..facts };
+            let is_parent = host.wrapper.as_ref().is_some_and(|it| facts.parent == Some(it.number()));
+            host.ended = Some(Ended::new(facts, exit, is_parent));
+        }
         if !runner.jobs.is_empty() || runner.has_open_request() {
             // Every exit with jobs aborts them first.
             let jobs = runner.jobs.len();
@@ -258,100 +290,20 @@ impl Inner {
         if !has_wrapper {
             self.trace.count("runner exits without a wrapper");
         }
+        self.main_exits(instance, pid, exit);
         self.notice_exit(instance);
     }
 
-    /// The task of the wrapper sees the exit, and reads its status: `task::effects::exit`.
-    pub(super) fn notice_exit(&mut self, instance: &str) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.busy.is_none()) else { return };
-        let Some((pid, _)) = host.zombie else { return };
-        if wrapper.supervision.state.child().is_none_or(|child| child.pid() != pid) {
-            return;
-        }
-        wrapper.busy = Some(Busy::Exit);
-        let number = wrapper.number;
-        let kills = host.leftovers
-            && wrapper.supervision.leftovers(&host.policy) == grit_wrapper::supervise::Leftovers::Kill;
-        let limit = match (kills, self.random.percent(10)) {
-            (true, _) => 10_000,
-            (false, true) => 2_000,
-            (false, false) => 5,
-        };
-        let delay = self.random.millis(1, limit);
-        self.later(instance, delay, Happening::Host(Happens::ExitRead { wrapper: number }));
-    }
-
-    pub(super) fn exit_is_read(&mut self, instance: &str, number: u32) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = host.wrapper.as_mut().filter(|wrapper| wrapper.number == number) else { return };
-        let Some((_, exit)) = host.zombie.take() else { return };
-        let Some(facts) = host.facts.take() else { return };
-        if wrapper.supervision.leftovers(&host.policy) == grit_wrapper::supervise::Leftovers::Kill {
-            host.leftovers = false;
-        }
-        // Before Linux 6.15, the status of an adopted runner is often unknown.
-        let exit = if facts.is_adopted && host.has_old_kernel { Exit::Unknown } else { exit };
-        let was_forced = wrapper.supervision.state.stop().is_some_and(|stop| stop.mode == StopMode::Forceful);
-        let _answer = self.handle(instance, Event::Exited(exit));
-        // Before the requests that have waited: they concern the next runner.
-        self.check_outcome(instance, number, &facts, was_forced);
-        self.wrapper_is_free(instance, None);
-    }
-
-    fn check_outcome(&mut self, instance: &str, number: u32, facts: &Facts, was_forced: bool) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        host.promise.runner_ended();
-        if host.saved_promise.accepted || host.saved_promise.leaving {
-            host.saved_promise.runner_ended();
-        }
-        let (has_leftovers, lists_jobs) = (host.leftovers, host.setup.lists_jobs());
-        let Some(wrapper) = host.wrapper.as_ref().filter(|wrapper| wrapper.number == number) else { return };
-        let State::Exited { stop: Some(stop), .. } = &wrapper.supervision.state else { return };
-        let Some(outcome) = stop.outcome else { return };
-        // The first probe of a drain, or of a wrapper, comes some milliseconds after its begin.
-        let first_probe = stop.requested.at.max(facts.watched_since) + Duration::from_secs(1);
-        self.trace.count(format!("outcome {}", outcome.name()));
-        if outcome == StopOutcome::Clean && facts.has_aborted_jobs {
-            if facts.observed.aborts_jobs {
-                self.violation(instance, "a drain with aborted jobs is clean");
-            } else {
-                // `docs/wrapper/draining.md`, "Outcome of a drain".
-                self.trace.count("limit: clean after aborted jobs, which no probe has shown");
-            }
-        }
-        match (outcome, facts.dropped) {
-            (StopOutcome::Clean, Some(dropped)) if lists_jobs && dropped > first_probe => {
-                self.violation(instance, "a drain that has lost a result is clean");
-            }
-            (StopOutcome::Clean, Some(_)) => {
-                // `docs/wrapper/draining.md`, "Outcome of a drain".
-                self.trace.count("limit: clean after a lost result, which no probe has shown");
-            }
-            // `docs/wrapper/draining.md`, "Outcome of a drain".
-            (StopOutcome::ResultsLost, None) if facts.reported_late => {
-                self.trace.count("limit: results_lost after the last attempt has succeeded");
-            }
-            // When a job has ended that the first list of another wrapper shows as ended is not known.
-            (StopOutcome::ResultsLost, None) if facts.watched_since <= facts.started => {
-                self.violation(instance, "results_lost, and the runner has reported the end of each job");
-            }
-            _ => {}
-        }
-        if was_forced && has_leftovers {
-            self.violation(instance, "a forceful stop is over, and processes of jobs are left");
-        }
-    }
-
-    /// The wrapper does not find this runner, and starts a second one beside it. `docs/wrapper/adoption.md`, "Faults": only if the state file was removed,
-    /// and the wrapper was killed before it wrote the file again; and without a cgroup.
+    /// The wrapper does not find this runner, and starts a second one beside it, which drains. `docs/wrapper/reference.md`, "State file": only if the wrapper
+    /// was its parent, and if the state file was removed, and the wrapper was killed before it wrote the file again.
     pub(super) fn leave_alone(&mut self, instance: &str, earlier: Runner) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        if !host.has_cgroup && host.file_lost == Some(REMOVED) {
-            self.trace.count("runner that no wrapper has: no cgroup, and the state file was removed");
-            self.log(instance, format!("the wrapper does not find runner {}", earlier.pid));
-        } else {
-            self.violation(instance, format!("the wrapper does not find runner {}", earlier.pid));
+        let is_child = matches!(host.owner, Owner::Child(_));
+        let why = host.file_lost.filter(|why| is_child && [REMOVED, UNWRITTEN].contains(why));
+        self.log(instance, format!("the wrapper does not find runner {}", earlier.pid));
+        match why {
+            Some(why) => self.trace.count(format!("limit: second runner beside one that drains: {why}")),
+            None => self.violation(instance, format!("the wrapper does not find runner {}", earlier.pid)),
         }
         if let Some(host) = self.hosts.get_mut(instance) {
             host.strays.push(earlier);

@@ -1,24 +1,29 @@
 //! What the requests to a wrapper promise, and what its signals are allowed to do: a model of the promises, independent of the core.
 //!
-//! A promise is as durable as the state file: `docs/wrapper/adoption.md`, "Faults". Each loss is counted with the reason that this page names.
+//! A promise is as durable as the state file: `docs/wrapper/reference.md`, "State file". Each loss is counted with the reason that this page names.
 
 use grit_wrapper::supervise::{Answer, Event, Mode, Refusal, Stop};
 use tokio::time::{Duration, Instant};
 
 use super::{
     super::world::{Happening, Inner},
-    Happens,
+    Happens, Owner,
+    file::File,
 };
 
 /// The requests that are in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::simulation) struct Promise {
+    /// The number of requests to start the runner, or to cancel a drain, before.
+    starts: u32,
     /// A drain of a client was accepted, and was neither cancelled nor followed by a start.
     pub(in crate::simulation) accepted: bool,
     /// The wrapper exits after its runner.
     pub(super) leaving: bool,
     /// Some stop was requested: the runner may get SIGQUIT.
     pub(super) stops: bool,
+    /// A wrapper may continue a drain that has ended, for a reason that the documents name.
+    pub(super) may_continue: bool,
     /// A forceful stop was requested: the runner may get SIGTERM.
     pub(super) forced: bool,
     /// When a stop in progress becomes forceful.
@@ -44,6 +49,7 @@ impl Request {
             // A signal repeats its own stop.
             Event::Stop(asked) => stop(asked, asked.id.as_str() != "signal"),
             Event::Leave(asked) => stop(asked, false),
+            Event::Looked(request) => Self::of(request),
             Event::Start => Self::Start,
             Event::Cancel(_) => Self::Cancel,
             _ => Self::None,
@@ -67,7 +73,7 @@ impl Promise {
                 self.forced |= is_forceful;
                 self.leaving |= leaves;
             }
-            Request::Start | Request::Cancel => *self = Self::default(),
+            Request::Start | Request::Cancel => *self = Self { starts: self.starts + 1, ..Self::default() },
             Request::None => {}
         }
     }
@@ -76,6 +82,17 @@ impl Promise {
     pub(super) fn runner_ended(&mut self) {
         (self.deadline, self.forced) = (None, false);
         self.stops = self.accepted || self.leaving;
+    }
+
+    /// The record of this promise is lost, except that a drain of a client is in force: `Supervision::of_lost_stop`.
+    pub(super) fn record_is_lost(&mut self) {
+        *self = Self { starts: self.starts, accepted: true, stops: true, ..Self::default() };
+    }
+
+    /// The wrapper exits: nothing but a drain of a client goes on.
+    pub(super) fn wrapper_leaves(&mut self) {
+        let may_continue = self.may_continue;
+        *self = Self { starts: self.starts, accepted: self.accepted, may_continue, ..Self::default() };
     }
 
     pub(super) fn allows_terminate(&self) -> bool {
@@ -100,7 +117,7 @@ impl Inner {
                 let facts = host.facts.as_ref().filter(|facts| facts.quit.is_some() && !facts.is_quit_lost);
                 let Some(pid) = facts.map(|facts| facts.pid) else { return };
                 if host.facts.as_ref().is_some_and(|facts| facts.is_quit_unsaved) {
-                    // `docs/wrapper/adoption.md`, "Faults".
+                    // `docs/wrapper/reference.md`, "State file".
                     self.trace.count("limit: a drain is cancelled whose SIGQUIT could not be saved");
                 } else {
                     self.violation(instance, format!("a drain of runner {pid} is cancelled after SIGQUIT"));
@@ -129,7 +146,7 @@ impl Inner {
             return self.at(instance, at, Happening::Host(Happens::DeadlineIsOver { pid }));
         }
         if facts.is_terminate_cut {
-            // `docs/wrapper/adoption.md`: an adopted runner does not get SIGTERM again. It gets SIGKILL at the limit.
+            // `docs/wrapper/reference.md`, "State file": the next wrapper sends no second SIGTERM. SIGKILL follows at the limit.
             return self.trace.count("limit: SIGTERM was saved, and not sent: killed in between");
         }
         self.violation(instance, format!("the deadline of the drain of runner {pid} has no effect"));
@@ -139,7 +156,9 @@ impl Inner {
     pub(super) fn forget(&mut self, instance: &str, why: &'static str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let (was_accepted, was_leaving) = (host.promise.accepted, host.promise.leaving);
-        (host.promise, host.saved_promise) = (Promise::default(), Promise::default());
+        let may_continue = host.promise.may_continue;
+        host.promise = Promise { may_continue, ..Promise::default() };
+        host.saved_promise = host.promise.clone();
         if was_accepted {
             host.forgotten = Some(why);
             self.trace.count(format!("drain lost: {why}"));
@@ -152,9 +171,20 @@ impl Inner {
     /// The wrapper has ended at a moment that it did not choose: what the state file lacks is lost.
     pub(super) fn keep_saved_promise(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        let saved = host.saved_promise.clone();
-        let is_lost = host.promise.accepted && !saved.accepted && host.is_answered;
+        let mut saved = host.saved_promise.clone();
+        let is_older = saved.starts < host.promise.starts;
+        let goes_on =
+            matches!((&host.owner, &host.file), (Owner::Unit(unit), File::Missing) if unit.is_closed);
+        let is_lost = host.promise.accepted && (!saved.accepted || is_older) && host.is_answered && !goes_on;
         let differs = host.promise != saved;
+        // The next wrapper continues a drain that a start has ended: that start is lost.
+        saved.may_continue |= saved.accepted && is_older;
+        saved.accepted &= !is_older;
+        if let Owner::Unit(unit) = &host.owner {
+            // Without an answer, and before the unit is closed, nothing is promised.
+            saved.accepted &= host.is_answered || unit.is_closed;
+        }
+        saved.starts = host.promise.starts;
         host.promise = saved;
         if is_lost && host.file_lost.is_none() {
             self.violation(instance, "an accepted drain is lost without a fault of the disk");

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        gitlab::{DISTURBED, FORCEFUL, NO_GAP},
+        gitlab::{DISTURBED, FORCEFUL, KILLED, NO_GAP},
         runner::Mode,
         world::{Happening, Inner},
     },
@@ -29,35 +29,51 @@ impl Inner {
     }
 
     /// Everything else waits for the write, and so does the signal after it.
-    pub(super) fn writes_slowly(&mut self, instance: &str, signal: Option<Signal>) -> bool {
+    pub(super) fn writes_slowly(&mut self, instance: &str, busy: Busy, signal: Option<Signal>) -> bool {
         let Some(host) = self.hosts.get_mut(instance) else { return false };
         let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
             return false;
         };
-        wrapper.busy = Some(Busy::Write);
+        wrapper.busy = Some(busy);
         let wrapper = wrapper.number;
         let time = self.random.millis(0, 2_000);
-        self.trace.count(if signal.is_some() {
-            "slow write before a signal"
-        } else {
-            "slow write in the wait for a gap"
+        self.trace.count(match (busy, signal) {
+            (Busy::FirstWrite, _) => "slow write of a runner that was started",
+            (_, Some(_)) => "slow write before a signal",
+            (_, None) => "slow write in the wait for a gap",
         });
         self.later(instance, time, Happening::Host(Happens::Written { wrapper, signal }));
         true
     }
 
     pub(super) fn written(&mut self, instance: &str, number: u32, signal: Option<Signal>) {
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Write)) {
-            let event = signal.map(|signal| self.signalled(instance, signal));
-            self.wrapper_is_free(instance, event);
+        match self.wrapper(instance, number).and_then(|wrapper| wrapper.busy) {
+            Some(Busy::Write) => {
+                let event = signal.map(|signal| self.signalled(instance, signal));
+                self.wrapper_is_free(instance, event);
+            }
+            Some(Busy::FirstWrite) => {
+                self.save(instance);
+                match self.survives(instance) {
+                    Ok(()) => self.wrapper_is_free(instance, None),
+                    Err(_) => self.kill_wrapper(instance, "is killed after a slow write"),
+                }
+            }
+            _ => {}
         }
     }
 
     /// What the runner does with a signal of the wrapper. It exits later, as a process does.
     pub(crate) fn signal(&mut self, instance: &str, signal: Signal) -> Result<(), &'static str> {
         let Some(host) = self.hosts.get(instance) else { return Ok(()) };
-        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return Ok(()) };
+        let (Some(runner), Some(facts), Some(wrapper)) = (&host.runner, &host.facts, &host.wrapper) else {
+            return Ok(());
+        };
         let (pid, mode) = (runner.pid, runner.mode);
+        // The one that the wrapper means has exited, and its pidfd is of no other process.
+        if wrapper.supervision.state.child().is_none_or(|child| child.pid() != pid) {
+            return Ok(());
+        }
         if Instant::now() < facts.refuses_until {
             self.trace.count(format!("{signal} refused"));
             self.log(instance, format!("{signal} to runner {pid} is refused"));
@@ -78,6 +94,7 @@ impl Inner {
         let Some(host) = self.hosts.get(instance) else { return };
         let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return };
         let (pid, age) = (facts.pid, facts.started.elapsed());
+        let stops = host.promise.stops;
         let is_early = age < host.policy.start_grace;
         let is_after_quit = facts.quit.is_some_and(|sent| sent.elapsed() < table::SPACING);
         let wrong = match signal {
@@ -85,7 +102,7 @@ impl Inner {
             Signal::Drain | Signal::Reload if is_early && runner.mode == Mode::Loading => {
                 Some("before it handles SIGQUIT")
             }
-            Signal::Drain if !host.promise.stops => Some("without a stop"),
+            Signal::Drain if !host.promise.stops && !host.promise.may_continue => Some("without a stop"),
             Signal::Terminate if facts.terminated.is_some() => Some("a second time"),
             Signal::Terminate | Signal::Kill if !host.promise.allows_terminate() => {
                 Some("without a forceful request")
@@ -97,7 +114,7 @@ impl Inner {
             _ => None,
         };
         let is_seen = facts.observed.aborts_jobs;
-        // `docs/wrapper/adoption.md`, "Faults": the state file could not be written, or was removed.
+        // `docs/wrapper/reference.md`, "State file": the state file could not be written, or was removed.
         let is_lost = match wrong {
             Some("after SIGTERM" | "a second time") => facts.is_terminate_lost,
             Some("just after SIGQUIT") => facts.is_quit_lost,
@@ -108,6 +125,9 @@ impl Inner {
                 self.trace.count(format!("limit: {signal} {wrong}, which the state file did not have"));
             }
             Some(wrong) => self.violation(instance, format!("{signal} to runner {pid} {wrong}")),
+            None if signal == Signal::Drain && !stops => {
+                self.trace.count("limit: a runner is drained again: its start was lost with the state file, or its host has rebooted");
+            }
             None => {}
         }
         if is_seen && matches!(signal, Signal::Drain | Signal::Terminate) {
@@ -141,7 +161,7 @@ impl Inner {
     /// A signal of the wrapper, or of another process. `why`: why SIGQUIT may lose a job.
     fn take_signal(&mut self, instance: &str, pid: u32, signal: Signal, why: Option<&'static str>) {
         let now = Instant::now();
-        if self.runner(instance, pid).is_some_and(|runner| runner.mode != Mode::AtBarrier) {
+        if self.runner(instance, pid).is_some_and(|runner| runner.mode != Mode::BeforeExec) {
             self.trace_host(instance, &signal.to_string());
         }
         let Some(runner) = self.runner(instance, pid) else { return };
@@ -166,7 +186,7 @@ impl Inner {
                     _ => self.ends(instance, pid, Duration::from_millis(1), Exit::Signal(9)),
                 }
             }
-            (_, Mode::AtBarrier) => {}
+            (_, Mode::BeforeExec) => {}
             (Signal::Reload, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(1)),
             (Signal::Terminate, Mode::Loading) => self.ends(instance, pid, Duration::ZERO, Exit::Signal(15)),
             (Signal::Drain, Mode::Aborting) => {
@@ -214,10 +234,39 @@ impl Inner {
         }
     }
 
+    /// The kernel sends SIGQUIT to the runner, because its parent has died: without a gap between its job requests.
+    pub(super) fn parent_has_died(&mut self, instance: &str, pid: u32) {
+        self.log(
+            instance,
+            format!("the kernel sends SIGQUIT to runner {pid}, because its wrapper has ended"),
+        );
+        self.trace.count("SIGQUIT of the kernel, because the wrapper has ended");
+        let mode = self.runner(instance, pid).map(|runner| runner.mode);
+        if mode == Some(Mode::Aborting) {
+            self.trace.count(
+                "limit: a runner that aborts its jobs loses its wrapper, and ends without its cleanup",
+            );
+        }
+        let Some(facts) = self.facts(instance, pid) else { return };
+        facts.quit = Some(Instant::now());
+        if mode == Some(Mode::Exiting) && !facts.has_handlers {
+            // It was about to fail at its start.
+            return self.ends(instance, pid, Duration::ZERO, Exit::Code(2));
+        }
+        self.take_signal(instance, pid, Signal::Drain, Some(KILLED));
+    }
+
+    /// systemd sends SIGQUIT to the runner, because the command of `ExecStop=` has ended: without a gap between its job requests.
+    pub(super) fn exec_stop_gives_up(&mut self, instance: &str, pid: u32, why: &'static str) {
+        self.log(instance, format!("systemd sends SIGQUIT to runner {pid}: {why}"));
+        self.trace.count(format!("SIGQUIT of systemd: {why}"));
+        self.take_signal(instance, pid, Signal::Drain, Some(why));
+    }
+
     /// Another process sends SIGTERM or SIGINT to the runner.
     pub(super) fn disturbed(&mut self, instance: &str, signal: Signal) {
         let runner = self.hosts.get(instance).and_then(|host| host.runner.as_ref());
-        let Some(pid) = runner.filter(|runner| runner.mode != Mode::AtBarrier).map(|runner| runner.pid)
+        let Some(pid) = runner.filter(|runner| runner.mode != Mode::BeforeExec).map(|runner| runner.pid)
         else {
             return;
         };

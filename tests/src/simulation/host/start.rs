@@ -1,6 +1,9 @@
-//! How a wrapper starts, continues after an upgrade, exits and is killed, and what the service manager does then.
+//! How a wrapper starts, exits and is killed, and what the service manager does then.
 
-use grit_wrapper::supervise::{ChildInfo, Event, Moment, State, Supervision};
+use grit_wrapper::{
+    supervise::{Event, Moment, Supervision},
+    testing,
+};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -8,17 +11,17 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    Happens, Wrapper,
+    Host, Owner, Wrapper,
+    exec_stop::by_systemd,
     file::File,
-    identity,
     probe::Eyes,
-    wrapper::Busy,
 };
 
-/// `record::adoption::BARRIER_LIMIT`.
-const BARRIER_LIMIT: Duration = Duration::from_secs(10);
 /// `RestartSec=` of the unit.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+/// A command that changes its user, such as `su-exec`, needs this time.
+const USER_CHANGED: Duration = Duration::from_millis(20);
 
 /// What the service manager does with the service of the wrapper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub(in crate::simulation) enum Service {
     /// It restarts a wrapper that ends (`Restart=always`).
     #[default]
     Up,
-    /// `systemctl stop`, or `restart`, which starts the service afterwards.
+    /// The engine stops the wrapper, or restarts it. Of a runner of systemd, the wrapper ends at once.
     Stopping {
         restarts: bool,
     },
@@ -36,134 +39,139 @@ pub(in crate::simulation) enum Service {
 impl Inner {
     pub(crate) fn wrapper_starts(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
+        // The command of `ExecStop=` has the state file, and lets go of it at its end.
         if host.wrapper.is_some() || host.is_off || host.service != Service::Up {
             return;
         }
         if matches!(host.file, File::Broken) {
-            // `RecordError::Broken`: exit code 125, and systemd starts it again.
+            // `RecordError::Broken`: exit code 125, and it is started again.
             self.trace.count("wrapper does not start: invalid state file");
             return self.later(instance, Duration::from_secs(5), Happening::WrapperStarts);
         }
-        host.wrappers += 1;
-        host.processes += 1;
-        let process = host.processes;
-        self.wrapper_finds(instance, process, Instant::now() + BARRIER_LIMIT);
+        self.wrapper_continues(instance);
+        if let Some(number) = self.wrapper_runs(instance) {
+            if !self.is_unit(instance) {
+                let _answer = self.deliver(instance, Event::Boot);
+            }
+            self.is_under_way(instance, number);
+        }
     }
 
-    /// `Saved::latest` and `Saved::find`.
-    pub(super) fn wrapper_finds(&mut self, instance: &str, process: u32, until: Instant) {
+    /// The command of `ExecStop=` takes the place of the wrapper: `daemon::run`, `drain_at_start`.
+    pub(super) fn exec_stop_is_wrapper(&mut self, instance: &str) {
+        self.trace.count("exec-stop drains without the wrapper");
+        self.wrapper_continues(instance);
+        if let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) {
+            wrapper.is_exec_stop = true;
+        }
+        if let Some(number) = self.wrapper_runs(instance) {
+            let _answer = self.deliver(instance, Event::Leave(by_systemd()));
+            self.is_under_way(instance, number);
+        }
+    }
+
+    /// `daemon::run`: what the next wrapper makes of the state file.
+    fn wrapper_continues(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        let boot = host.boot();
-        let found = host.runner.as_ref().map(|runner| {
-            let process = identity(runner.pid, boot);
-            let child = ChildInfo { process, started: Moment::now() - runner.started.elapsed() };
-            (child, runner.mode == Mode::AtBarrier)
-        });
-        let mut saved = host.file.read();
-        let named = saved.as_ref().and_then(|(saved, _)| saved.state.process());
-        let is_of_file = found
-            .is_some_and(|(child, _)| named.is_some_and(|named: ChildInfo| named.process == child.process));
-        // `cgroup::runner_in`
-        let is_lost = found.is_some() && host.has_cgroup && !is_of_file;
-        let is_found = is_of_file || is_lost;
-        if is_found && found.is_some_and(|(_, at_barrier)| at_barrier) && Instant::now() < until {
-            self.trace.count(match is_lost {
-                true => "wrapper waits for a process of the cgroup at the exec barrier",
-                false => "wrapper waits for a process at the exec barrier",
-            });
-            let next = Happening::Host(Happens::Finds { process, until });
-            return self.later(instance, Duration::from_millis(5), next);
-        }
-        if let Some((child, _)) = found.filter(|_| is_lost) {
-            let state = State::Running { child, reload_at: None };
-            saved = Some((Supervision { state, ..Supervision::default() }, 0));
-        }
-        let is_own = saved.as_ref().is_some_and(|(_, writer)| *writer == process);
-        // An own child that has exited was not reaped.
-        let is_zombie = is_own && host.zombie.is_some_and(|(pid, _)| named.is_some_and(|it| it.pid() == pid));
-        let is_running = is_found || is_zombie;
-        let is_unfound = found.is_some() && !is_running;
+        host.wrappers += 1;
+        let number = host.wrappers;
+        let saved = host.file.read();
         let was_missing = matches!(host.file, File::Missing | File::Empty);
-        let supervision_of_file = saved.as_ref().map(|(saved, _)| saved.clone());
-        let is_exact = is_own && is_running == named.is_some();
-        let (supervision, what) = match saved {
-            Some((saved, _)) if is_exact => (saved, "continues after an upgrade"),
-            Some((saved, _)) => {
-                let what = match (is_lost, is_running) {
-                    (true, _) => "starts without a record of the runner, and finds it",
-                    (false, true) => "starts, and adopts the runner",
-                    (false, false) => "starts, without a runner",
-                };
-                (saved.adopted(is_running, Moment::now(), &host.policy), what)
-            }
-            None => (Supervision::default(), "starts"),
+        let named = saved.as_ref().and_then(|saved| saved.state.child());
+        let is_running = named.is_some_and(|named| !host.has_exited(named));
+        let now = Moment::now();
+        let is_child = matches!(host.owner, Owner::Child(_));
+        let is_closed = host.unit().is_some_and(|unit| unit.is_closed);
+        let supervision = match saved.clone() {
+            Some(saved) if is_child && named.is_some() => saved.of_killed_parent(now, &host.policy),
+            Some(saved) => saved.continued(now, &host.policy),
+            None if is_closed => Supervision::of_lost_stop(),
+            None => Supervision::default(),
         };
-        if !is_own {
-            host.zombie = None;
-            // `Child::handle_leftovers`.
-            host.leftovers &= is_running;
-            let known = supervision_of_file.as_ref().filter(|_| is_of_file);
-            let has_fault = host.file_lost.is_some();
-            if let Some(facts) = &mut host.facts {
-                facts.adopted(known, has_fault);
-            }
-        } else if let Some(facts) = &mut host.facts {
-            facts.watched_since = Instant::now();
+        let what = match (named.is_some(), is_running) {
+            (false, _) => "starts",
+            (true, true) => "starts, and the runner of the earlier one runs",
+            (true, false) => "starts, and the runner of the earlier one has exited",
+        };
+        let has_fault = host.file_lost.is_some();
+        if let Some(facts) = &mut host.facts {
+            facts.continued(saved.as_ref().filter(|_| is_running), has_fault);
         }
-        if !is_running {
-            // The runner has exited: only a client's drain concerns the next one. `docs/wrapper/adoption.md`, "Adoption".
-            (host.promise.leaving, host.saved_promise.leaving) = (false, false);
+        if let Some(ended) = &mut host.ended {
+            ended.continued(saved.as_ref().filter(|_| named.is_some()), has_fault);
+        }
+        // Only a client's drain concerns the next runner: `docs/wrapper/running.md`, "The command".
+        (host.promise.leaving, host.saved_promise.leaving) = (false, false);
+        if named.is_none() && is_child {
             host.promise.runner_ended();
             host.saved_promise.runner_ended();
         }
-        let number = host.wrappers;
-        let eyes = Eyes::new(&host.setup.config);
+        if !is_child && testing::is_held(&supervision) {
+            (host.promise.may_continue, host.saved_promise.may_continue) = (true, true);
+        }
         host.free_since = Some(Instant::now());
-        host.wrapper = Some(Wrapper::new(number, process, supervision, eyes));
+        let eyes = Eyes::new(&host.setup.config);
+        host.wrapper = Some(Wrapper::new(number, supervision, eyes));
+        let stray = host.runner.take_if(|_| is_child && !is_running);
         self.log(instance, format!("wrapper {number} {what}"));
         self.trace.count(format!("wrapper {what}"));
-        if !is_exact
-            && is_running
-            && let Some(host) = self.hosts.get(instance)
-        {
-            self.traces.add_state(&host.name, "the runner is adopted".to_owned());
+        if is_child && is_running {
+            self.trace_state(instance, "the next wrapper waits for the runner");
         }
-        if is_unfound && let Some(runner) = self.hosts.get_mut(instance).and_then(|host| host.runner.take()) {
+        if let Some(runner) = stray {
             self.leave_alone(instance, runner);
         }
-        if is_lost || was_missing {
-            self.check_lost_record(instance, is_lost);
+        if was_missing {
+            self.check_lost_record(instance);
         }
-        self.wrapper_runs(instance);
     }
 
-    /// `Task::run`, and `boot`.
-    fn wrapper_runs(&mut self, instance: &str) {
-        self.save(instance);
-        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
-        let number = wrapper.number;
+    fn trace_state(&mut self, instance: &str, what: &str) {
+        if let Some(host) = self.hosts.get(instance) {
+            self.traces.add_state(&host.name, what.to_owned());
+        }
+    }
+
+    /// `Task::run`, before the first event. Returns the number of the wrapper, if it was not killed.
+    fn wrapper_runs(&mut self, instance: &str) -> Option<u32> {
+        let is_closed = self.unit(instance).is_some_and(|unit| unit.is_closed);
+        // `Task::resume`.
+        if self.hosts.get(instance)?.file.exists() || is_closed {
+            self.save(instance);
+        }
+        let wrapper = self.hosts.get(instance)?.wrapper.as_ref()?;
+        let number = wrapper.number();
         for callback in wrapper.sent_callbacks() {
             self.send_callback(instance, callback);
         }
         if self.survives(instance).is_err() {
-            return self.kill_wrapper(instance, "is killed at its start");
+            self.kill_wrapper(instance, "is killed at its start");
+            return None;
         }
         self.notice_exit(instance);
-        let _answer = self.deliver(instance, Event::Boot);
-        // Also where the request is refused.
+        Some(number)
+    }
+
+    /// Also where its first request is refused.
+    fn is_under_way(&mut self, instance: &str, number: u32) {
         if self.wrapper(instance, number).is_some() {
             self.schedule(instance);
         }
     }
 
-    /// The state file is missing or empty, or lacks the runner: the documents name the reasons.
-    fn check_lost_record(&mut self, instance: &str, lacks_runner: bool) {
+    /// The state file is missing or empty: the documents name the reasons.
+    fn check_lost_record(&mut self, instance: &str) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        match host.file_lost.take() {
-            Some(why) => self.forget(instance, why),
-            None if lacks_runner => {
-                self.violation(instance, "the state file does not have the runner, without a fault");
+        let is_closed = host.unit().is_some_and(|unit| unit.is_closed);
+        match host.file_lost {
+            Some(_) if is_closed && matches!(host.file, File::Missing) => {
+                self.trace.count("the state file is lost, and the drain of a client goes on");
+                if let Some(host) = self.hosts.get_mut(instance) {
+                    host.promise.record_is_lost();
+                    host.saved_promise = host.promise.clone();
+                }
             }
+            Some(why) => self.forget(instance, why),
             None if host.promise.accepted => {
                 self.violation(instance, "the record of an accepted drain was emptied");
             }
@@ -175,7 +183,6 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.kill_in = None;
         let Some(wrapper) = host.wrapper_is_gone() else { return };
-        host.zombie = None;
         host.end_changes();
         let state = wrapper.supervision.state.public().name();
         self.log(instance, format!("wrapper {} {how} in state {state}", wrapper.number));
@@ -184,18 +191,45 @@ impl Inner {
             self.trace.count(format!("wrapper killed while its task waits: {busy:?}"));
         }
         self.keep_saved_promise(instance);
-        self.barrier_ends(instance);
-        self.wrapper_ended(instance);
+        self.children_notice(instance, wrapper.number);
+        self.wrapper_ended(instance, &wrapper, true);
     }
 
-    /// Without the wrapper, a process at the barrier exits, unless it was released.
-    fn barrier_ends(&mut self, instance: &str) {
+    /// What the kernel does with the runner of a wrapper that has ended.
+    fn children_notice(&mut self, instance: &str, number: u32) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
-        let is_released = host.facts.as_ref().is_some_and(|facts| facts.is_released);
-        if host.runner.as_ref().is_some_and(|runner| runner.mode == Mode::AtBarrier) && !is_released {
-            host.runner = None;
-            host.facts = None;
-            self.trace.count("process at the exec barrier ends with its wrapper");
+        let Owner::Child(child) = &host.owner else { return };
+        let (is_container, changes_user) = (child.is_container, child.changes_user);
+        let of_container =
+            |host: &Host| host.strays.iter().chain(&host.runner).map(|runner| runner.pid).collect::<Vec<_>>();
+        if is_container {
+            for pid in of_container(host) {
+                self.jobs_abort(instance, pid, "its container was killed");
+                self.runner_exits(instance, pid, grit_wrapper::supervise::process::Exit::Signal(9));
+            }
+            if let Some(host) = self.hosts.get_mut(instance) {
+                host.leftovers = false;
+            }
+            return;
+        }
+        let is_own = host.facts.as_ref().is_some_and(|facts| facts.parent == Some(number));
+        // Some milliseconds after its exec.
+        let changes_user =
+            changes_user && host.facts.as_ref().is_some_and(|facts| facts.started.elapsed() > USER_CHANGED);
+        let Some(runner) = host.runner.as_ref().filter(|_| is_own) else { return };
+        // Without a request: the next wrapper only waits for its exit.
+        (host.promise.stops, host.saved_promise.stops) = (true, true);
+        let pid = runner.pid;
+        match runner.mode {
+            // The signal, or the check after its setting, ends the process.
+            Mode::BeforeExec => {
+                (host.runner, host.facts) = (None, None);
+                self.trace.count("process before its exec ends with its wrapper");
+            }
+            _ if changes_user => {
+                self.trace.count("the kernel sends no signal to a runner that changes its user");
+            }
+            _ => self.parent_has_died(instance, pid),
         }
     }
 
@@ -208,28 +242,28 @@ impl Inner {
             || wrapper.supervision.last_stop.as_ref().is_some_and(|past| !past.stop.callbacks.is_empty());
         if keeps {
             self.save(instance);
-        } else if host.disk_works {
+        } else if host.file_works() {
             host.older_file = std::mem::replace(&mut host.file, File::Empty);
             host.file_lost = None;
-            let accepted = host.promise.accepted;
-            host.promise = super::promise::Promise { accepted, ..Default::default() };
+            host.promise.wrapper_leaves();
             host.saved_promise = host.promise.clone();
         }
         let Some(host) = self.hosts.get_mut(instance) else { return };
         (host.promise.leaving, host.saved_promise.leaving) = (false, false);
         let Some(wrapper) = host.wrapper_is_gone() else { return };
-        host.zombie = None;
         host.end_changes();
         self.keep_saved_promise(instance);
         self.log(instance, format!("wrapper {} exits", wrapper.number));
         self.trace.count("wrapper exits after its runner");
-        self.wrapper_ended(instance);
+        self.wrapper_ended(instance, &wrapper, false);
     }
 
     /// The service manager.
-    fn wrapper_ended(&mut self, instance: &str) {
+    fn wrapper_ended(&mut self, instance: &str, wrapper: &Wrapper, is_killed: bool) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.service = match host.service {
+            // It is a process of another service.
+            service if wrapper.is_exec_stop => service,
             Service::Stopping { restarts: false } => Service::Stopped,
             Service::Up | Service::Stopping { restarts: true } => Service::Up,
             Service::Stopped => Service::Stopped,
@@ -242,58 +276,19 @@ impl Inner {
             };
             self.later(instance, delay, Happening::WrapperStarts);
         }
+        if wrapper.is_exec_stop {
+            self.exec_stop_ended(instance, is_killed);
+        }
     }
+}
 
-    /// SIGUSR1: the new binary was checked, and the task of the supervisor is asked to pause.
-    pub(super) fn upgrade_pauses(&mut self, instance: &str, number: u32) {
-        let Some(wrapper) = self.wrapper(instance, number) else { return };
-        if wrapper.busy.is_some() {
-            // The request waits in the queue.
-            let again = Happening::Host(Happens::UpgradePauses { wrapper: number });
-            return self.later(instance, Duration::from_millis(50), again);
-        }
-        self.save(instance);
-        let Some(wrapper) = self.wrapper(instance, number) else { return };
-        if wrapper.supervision.save_error.is_some() {
-            self.trace.count("upgrade refused: the state is not saved");
-            return;
-        }
-        wrapper.busy = Some(Busy::Upgrade);
-        // `DELIVERY_TIME`, and the last lines of the log, for which it waits up to a second.
-        let delay = match self.random.percent(20) {
-            true => self.random.millis(60, 1_100),
-            false => self.random.millis(10, 60),
+impl Host {
+    /// Whether the state file can be written. On a host of systemd with its file elsewhere, a full `/run` does not matter.
+    pub(super) fn file_works(&self) -> bool {
+        let is_elsewhere = match &self.owner {
+            Owner::Unit(unit) => self.keeps_file && unit.gate_needs_space,
+            Owner::Child(_) => false,
         };
-        self.later(instance, delay, Happening::Host(Happens::Upgrades { wrapper: number }));
-    }
-
-    /// The new binary is executed, or the old one continues.
-    pub(super) fn upgrades(&mut self, instance: &str, number: u32) {
-        if self.wrapper(instance, number).is_none() {
-            return;
-        }
-        if self.survives(instance).is_err() {
-            return self.kill_wrapper(instance, "is killed in its upgrade");
-        }
-        if self.random.percent(10) {
-            self.trace.count("upgrade failed: the new binary cannot be executed");
-            return self.wrapper_is_free(instance, None);
-        }
-        if self.hosts.get(instance).is_some_and(|host| matches!(host.file, File::Broken)) {
-            return self.kill_wrapper(instance, "does not start after its upgrade");
-        }
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = host.wrapper.take() else { return };
-        host.wrappers += 1;
-        host.end_changes();
-        self.log(instance, "the wrapper executes its new binary");
-        self.trace.count("wrapper upgraded");
-        self.wrapper_finds(instance, wrapper.process, Instant::now() + BARRIER_LIMIT);
-        // Calls in the queue fail; a signal is kept for the new program.
-        for event in wrapper.waiting {
-            if matches!(event, Event::Leave(_) | Event::Reload) {
-                let _answer = self.deliver(instance, event);
-            }
-        }
+        self.disk_works || is_elsewhere
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use grit_wrapper::supervise::{
-    Event, Mode, Phase, Policy, RequestsRead, State,
+    Event, Mode, Phase, Policy, RequestsRead, State, StopId,
     process::{Exit, Signal},
 };
 use tokio::time::Instant;
@@ -25,15 +25,14 @@ static ROWS: LazyLock<BTreeMap<(&str, &str), &str>> = LazyLock::new(|| {
     rows.collect()
 });
 
-/// Next states that the table does not have, because it has one policy (restart on failure), a child of 10 s, and known exits.
-const OTHERS: [(&str, &str, &str, &str); 10] = [
-    ("running", "exited, code 0", "backoff", "restart always"),
-    ("running", "exited, code 1", "failed", "restart never"),
-    ("running, reload held", "exited, code 0", "backoff", "restart always"),
-    ("running, reload held", "exited, code 1", "failed", "restart never"),
-    ("running, reload due", "exited, code 0", "backoff", "restart always"),
-    ("running, reload due", "exited, code 1", "failed", "restart never"),
-    ("starting", "spawn failed", "failed", "restart never"),
+/// Next states that the table does not have, because it has one policy (the wrapper is the parent), a child of 10 s, and known exits.
+const OTHERS: [(&str, &str, &str, &str); 9] = [
+    ("running", "exited, code 0", "backoff", SYSTEMD_RESTARTS),
+    ("running", "exited, code 1", "backoff", SYSTEMD_RESTARTS),
+    ("running, reload held", "exited, code 0", "backoff", SYSTEMD_RESTARTS),
+    ("running, reload held", "exited, code 1", "backoff", SYSTEMD_RESTARTS),
+    ("running, reload due", "exited, code 0", "backoff", SYSTEMD_RESTARTS),
+    ("running, reload due", "exited, code 1", "backoff", SYSTEMD_RESTARTS),
     (
         "awaiting gap, too young",
         "force",
@@ -41,8 +40,10 @@ const OTHERS: [(&str, &str, &str, &str); 10] = [
         "an earlier wrapper has perhaps sent SIGQUIT a moment ago",
     ),
     ("awaiting gap, perhaps sent", "force", "spacing", "SIGQUIT was perhaps sent a moment ago"),
-    ("backoff", "stop", "stopped", "the child exited with code 0"),
+    ("stopped as asked", "appeared", "running", "it was a stop of the service manager"),
 ];
+
+const SYSTEMD_RESTARTS: &str = "the child is of a unit";
 
 /// A transition whose row the table has.
 pub(super) struct Row {
@@ -58,10 +59,15 @@ pub(super) fn row(
     after: &State,
     policy: &Policy,
     is_refused: bool,
+    is_open: bool,
 ) -> Option<Row> {
     let state = variant(before, policy)?;
-    let expected = *ROWS.get(&(state, event))?;
+    let row = *ROWS.get(&(state, event))?;
     let next = after.name();
+    // Without a child, the table has the look for one, which leads to the end of the stop.
+    let is_decided =
+        !is_open && before.child().is_none() && ["stop", "stop, callback", "force", "leave"].contains(&event);
+    let expected = if is_decided { "stopped" } else { row };
     if let Some(why) = impossible(state, event) {
         if [LATE_READ, LATE_SIGNAL].contains(&why) {
             return None;
@@ -74,7 +80,12 @@ pub(super) fn row(
         return None;
     }
     let name = format!("row {state} + {event} -> {next}");
+    // The stop of a wrapper that was killed, which no client has requested.
+    let is_replaced = next == "starting"
+        && event.starts_with("exited")
+        && before.stop().is_some_and(|stop| stop.id == StopId::Signal);
     let is_row = expected == next
+        || is_replaced
         || is_same_end(expected, next)
         || OTHERS.iter().any(|other| (other.0, other.1, other.2) == (state, event, next))
         || policy.request_gap_timeout.is_zero() && next == "draining";
@@ -120,10 +131,11 @@ fn impossible(state: &str, event: &str) -> Option<&'static str> {
         "spawned" | "spawn failed" => (!is(&["starting"])).then_some("no child is being started"),
         _ if is(&["starting"]) => Some("the task handles nothing while it starts a child"),
         "boot" => is_due.then_some(TIMER_FIRST),
-        _ if is(&["idle"]) => Some("`daemon::run` requests the start before anything else can"),
+        "appeared" => has_child.then_some("the exit of the child comes first"),
+        "not restarted" => has_child.then_some("the child has not exited"),
         "exited, code 0" | "exited, code 1" => (!has_child).then_some("there is no child"),
         "tick" if is_due => None,
-        "tick" => (!is(&["running"])).then_some("no timer is due"),
+        "tick" => Some("no timer is due"),
         // The state file is written first, which can take until the deadline.
         "SIGQUIT sent" | "SIGQUIT refused" if is(&["draining, past deadline"]) => Some(LATE_SIGNAL),
         _ if is_due => Some(TIMER_FIRST),
@@ -150,11 +162,10 @@ pub(super) fn variant(state: &State, policy: &Policy) -> Option<&'static str> {
     let is_recent = |sent: Instant| now < sent + policy.signal_spacing;
     Some(match state {
         State::Idle => "idle",
-        State::Starting { .. } => "starting",
+        State::Starting => "starting",
         State::Running { reload_at: None, .. } => "running",
         State::Running { reload_at: Some(at), .. } if now >= at.at => "running, reload due",
         State::Running { reload_at: Some(_), .. } => "running, reload held",
-        State::Backoff { until, .. } if now >= until.at => "backoff, due",
         State::Backoff { .. } => "backoff",
         State::Exited { stop: None, .. } => "stopped",
         State::Exited { stop: Some(_), .. } => "stopped as asked",
@@ -199,6 +210,8 @@ pub(super) fn event_row(event: &Event) -> &'static str {
         Event::Boot => "boot",
         Event::Start => "start",
         Event::Spawned(_) => "spawned",
+        Event::Appeared(_) => "appeared",
+        Event::NotRestarted => "not restarted",
         Event::SpawnFailed(_) => "spawn failed",
         Event::Exited(Exit::Code(0)) => "exited, code 0",
         Event::Exited(..) => "exited, code 1",
@@ -228,10 +241,10 @@ pub(super) fn event_row(event: &Event) -> &'static str {
         Event::CallbackFinished(_) => "called",
         Event::LogRead(_) => "log read",
         Event::Leave(_) => "leave",
+        Event::Looked(request) => event_row(request),
         Event::SignalSent(_)
         | Event::SignalRefused(..)
         | Event::Observed(..)
-        | Event::Forked(_)
         | Event::RequestsCancelled(..)
         | Event::Saved(_) => "",
     }

@@ -1,12 +1,16 @@
 //! The shell around the core of a wrapper: `supervise::Task`, in the same order.
 //!
-//! Its task handles one event at a time, to the end of its effects. Three things take time, in which everything else waits in its queue: the exec of
-//! the runner (`exec_barrier`), the end of an exited runner (`task::effects::exit`), and the pause of an upgrade (`task::leave::pause`).
+//! Its task handles one event at a time, to the end of its effects. Three things take time, in which everything else waits in its queue: the start of
+//! the runner (`Owner::start`), the end of an exited runner (`Owner::news`), and a slow write of the state file.
 
 use std::collections::VecDeque;
 
-use grit_wrapper::supervise::{
-    Answer, Context, Effect, Event, Moment, Policy, Refusal, State, Step, Stop, StopOutcome, Supervision,
+use grit_wrapper::{
+    supervise::{
+        Answer, Context, Effect, Event, Mode, Moment, Policy, Refusal, State, Step, Stop, StopOutcome,
+        Supervision,
+    },
+    testing,
 };
 use tokio::time::{Duration, Instant};
 
@@ -20,8 +24,10 @@ use super::{
     table,
 };
 
+const NO_SPACE: &str = "no space left on device";
+
 /// `record::recorder::RETRY_DELAY`.
-const SAVE_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const SAVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The wrapper was killed.
 pub(crate) struct Killed;
@@ -29,11 +35,25 @@ pub(crate) struct Killed;
 /// What the task of the wrapper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
-    Exec,
+    Start,
     Exit,
-    Upgrade,
-    /// A slow write of the state file, before a signal or in the wait for a gap.
+    /// A slow write of the state file: before a signal, or in the wait for a gap.
     Write,
+    /// The same with a runner that was started, which the file has at the end.
+    FirstWrite,
+}
+
+/// Who reports to the task, besides the clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Requests,
+    Probe,
+}
+
+/// What one transition has led to.
+struct Done {
+    answer: Result<Answer, Refusal>,
+    leaves: bool,
 }
 
 impl Inner {
@@ -52,6 +72,9 @@ impl Inner {
         let Some(wrapper) = self.wrapper(instance, number) else { return };
         wrapper.saves_again = false;
         self.save(instance);
+        if self.survives(instance).is_err() {
+            self.kill_wrapper(instance, "is killed while it saves again");
+        }
     }
 
     /// An event of the wrapper, and those that its effects lead to. It waits while the task is busy.
@@ -62,11 +85,13 @@ impl Inner {
             // A timer does not wait: the task looks at it when it is free.
             if event != Event::Tick {
                 // Of these reports, the task takes the latest only.
-                let is_report =
-                    |event: &Event| matches!(event, Event::JobRequests(..) | Event::RequestsCancelled(..));
-                if is_report(&event) {
-                    wrapper.waiting.retain(|waiting| !is_report(waiting));
-                }
+                let report = |event: &Event| match event {
+                    Event::JobRequests(..) | Event::RequestsCancelled(..) => Some(Report::Requests),
+                    Event::Observed(..) => Some(Report::Probe),
+                    _ => None,
+                };
+                let of_event = report(&event);
+                wrapper.waiting.retain(|waiting| of_event.is_none() || report(waiting) != of_event);
                 wrapper.waiting.push_back(event);
                 self.trace.count("event waits for the wrapper's task");
             }
@@ -122,20 +147,24 @@ impl Inner {
     }
 
     pub(super) fn handle(&mut self, instance: &str, event: Event) -> Result<Answer, Refusal> {
-        let (mut events, mut answer, mut leaves) = (VecDeque::from([event]), None, false);
-        while let Some(event) = events.pop_front() {
+        let (mut events, mut answer, mut leaves) = (VecDeque::from([(event, true)]), None, false);
+        while let Some((event, is_request)) = events.pop_front() {
             match self.transition(instance, event, &mut events) {
-                Ok((given, is_last)) => {
-                    answer.get_or_insert(given);
-                    leaves |= is_last;
+                Ok(done) => {
+                    if is_request {
+                        answer = Some(done.answer);
+                    }
+                    leaves |= done.leaves;
                 }
-                Err(Killed) => {
-                    self.kill_wrapper(instance, "is killed in the middle of its work");
-                    return Err(Refusal::Leaving);
-                }
+                Err(Killed) => return self.killed_at_work(instance),
             }
         }
-        self.save(instance);
+        if !self.is_busy_with(instance, Busy::FirstWrite) {
+            self.save(instance);
+        }
+        if self.survives(instance).is_err() {
+            return self.killed_at_work(instance);
+        }
         self.changed(instance);
         self.schedule(instance);
         if let Some(host) = self.hosts.get_mut(instance) {
@@ -148,39 +177,60 @@ impl Inner {
         answer.unwrap_or(Ok(Answer::Done))
     }
 
+    fn killed_at_work(&mut self, instance: &str) -> Result<Answer, Refusal> {
+        self.kill_wrapper(instance, "is killed in the middle of its work");
+        Err(Refusal::Leaving)
+    }
+
     fn transition(
         &mut self,
         instance: &str,
         event: Event,
-        events: &mut VecDeque<Event>,
-    ) -> Result<(Result<Answer, Refusal>, bool), Killed> {
-        let is_gap = matches!(event, Event::JobRequests(..));
-        let is_exit = matches!(event, Event::Exited(..));
+        events: &mut VecDeque<(Event, bool)>,
+    ) -> Result<Done, Killed> {
+        let is_spawned = matches!(event, Event::Spawned(_));
         let (effects, answer) = self.step(instance, event);
         self.survives(instance)?;
-        // Before the effects, so that the next wrapper learns of each: but SIGQUIT in a gap comes before the file.
-        if !is_gap {
-            self.save(instance);
-            self.survives(instance)?;
-            let signal = match effects[..] {
-                [Effect::Signal(signal)] => Some(Some(signal)),
-                [] if self.awaits_gap(instance) => Some(None),
-                _ => None,
-            };
-            if signal.is_some_and(|signal| self.writes_slowly(instance, signal)) {
-                return Ok((answer, false));
+        let mut done = Done { answer, leaves: effects.contains(&Effect::Leave) };
+        let slow = match effects[..] {
+            [Effect::Save] if is_spawned => Some((Busy::FirstWrite, None)),
+            [Effect::Save, Effect::Signal(signal)] => Some((Busy::Write, Some(signal))),
+            [Effect::Save] if self.awaits_gap(instance) => Some((Busy::Write, None)),
+            _ => None,
+        };
+        if let Some((busy, signal)) = slow
+            && self.writes_slowly(instance, busy, signal)
+        {
+            if busy == Busy::Write {
+                self.save(instance);
+                self.survives(instance)?;
             }
+            return Ok(done);
         }
-        let leaves = effects.contains(&Effect::Leave);
         for effect in effects {
-            self.perform(instance, effect, events)?;
+            match effect {
+                Effect::Save => self.save(instance),
+                Effect::Spawn => self.spawn(instance, events)?,
+                Effect::Look(request) => match self.looks_for_runner(instance, *request)? {
+                    Ok(found) => events.extend(found),
+                    Err(refusal) => done.answer = Err(refusal),
+                },
+                Effect::Signal(signal) => {
+                    let event = self.signalled(instance, signal);
+                    events.push_back((event, false));
+                }
+                Effect::Callback(callback) => self.send_callback(instance, callback),
+                // What people read of the log decides nothing.
+                Effect::Leave | Effect::Count(_) | Effect::ReadLog(_) => {}
+            }
             self.survives(instance)?;
         }
-        if is_exit {
-            // `Child::reap`.
-            self.survives(instance)?;
-        }
-        Ok((answer, leaves))
+        Ok(done)
+    }
+
+    pub(super) fn is_busy_with(&self, instance: &str, busy: Busy) -> bool {
+        let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
+        wrapper.is_some_and(|wrapper| wrapper.busy == Some(busy))
     }
 
     fn awaits_gap(&self, instance: &str) -> bool {
@@ -207,14 +257,17 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return nothing };
         let Some(wrapper) = &mut host.wrapper else { return nothing };
         let (name, row_name) = (event_name(&event), table::event_row(&event));
-        let (request, is_leave) = (Request::of(&event), matches!(event, Event::Leave(_)));
+        let (request, is_leave) = (Request::of(&event), is_leave(&event));
         let before = std::mem::take(&mut wrapper.supervision);
         let earlier = before.state.clone();
         let Step { next, effects, answer } = before.on(event, Context::new(Moment::now(), &host.policy));
+        // It has no answer before it is known whether there is a runner.
+        let is_open = effects.iter().any(|effect| matches!(effect, Effect::Look(_)));
+        let request = if is_open { Request::None } else { request };
         let (from, to) = (state_name(&earlier), state_name(&next.state));
         let public = (earlier.public().name(), next.state.public().name());
         let host_name = host.name.clone();
-        let row = table::row(&earlier, row_name, &next.state, &host.policy, answer.is_err());
+        let row = table::row(&earlier, row_name, &next.state, &host.policy, answer.is_err(), is_open);
         if let Request::Stop { is_of_client: true, .. } = request
             && answer.is_ok()
         {
@@ -243,7 +296,16 @@ impl Inner {
     }
 
     fn note_outcome(&mut self, instance: &str, earlier: &State) {
-        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
+        let Some(host) = self.hosts.get(instance) else { return };
+        let Some(wrapper) = &host.wrapper else { return };
+        let is_new = |stop: &&Stop| earlier.stop().and_then(|before| before.outcome) != stop.outcome;
+        let outcome = wrapper.supervision.state.stop().filter(is_new).and_then(|stop| stop.outcome);
+        if outcome == Some(StopOutcome::NoRunner)
+            && let Some(runner) = &host.runner
+        {
+            let what = format!("the outcome is no_runner while runner {} runs", runner.pid);
+            return self.violation(instance, what);
+        }
         // Otherwise it is `clean; open requests unknown`: `docs/wrapper/draining.md`, "Outcome of a drain".
         let is_known =
             |stop: &&Stop| stop.outcome == Some(StopOutcome::Clean) && stop.open_requests.is_some();
@@ -255,32 +317,20 @@ impl Inner {
         }
     }
 
-    /// As `Recorder::save`: only a change is written, and a failed write is repeated.
+    /// `Task::save`. The wrapper may be killed in it, which [`Self::survives`] shows.
     pub(crate) fn save(&mut self, instance: &str) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = &mut host.wrapper else { return };
-        let error = if wrapper.written.as_ref() == Some(&wrapper.supervision) && host.file.exists() {
-            host.saved_promise = host.promise.clone();
-            None
-        } else if host.disk_works {
-            let supervision = wrapper.supervision.clone();
-            wrapper.written = Some(supervision.clone());
-            let file = Saved { supervision: Box::new(supervision), writer: wrapper.process };
-            host.older_file = std::mem::replace(&mut host.file, file);
-            host.file_lost = None;
-            host.saved_promise = host.promise.clone();
-            if let Some(facts) = &mut host.facts {
-                facts.observed_saved = facts.observed;
-            }
-            None
-        } else {
-            wrapper.written = None;
-            if !std::mem::replace(&mut wrapper.saves_again, true) {
-                let wrapper = wrapper.number;
-                self.later(instance, SAVE_AGAIN, Happening::SaveAgain { wrapper });
-            }
-            Some("no space left on device".into())
-        };
+        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
+        let held = testing::is_held(&wrapper.supervision);
+        self.note_force(instance);
+        let unwritten = self.write(instance);
+        if self.survives(instance).is_err() {
+            return;
+        }
+        let open = self.hold(instance, held);
+        if unwritten.is_some() || open.is_some() {
+            self.save_later(instance);
+        }
+        let error = unwritten.or(open);
         let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) else {
             return;
         };
@@ -293,23 +343,51 @@ impl Inner {
         }
     }
 
-    fn perform(
-        &mut self,
-        instance: &str,
-        effect: Effect,
-        events: &mut VecDeque<Event>,
-    ) -> Result<(), Killed> {
-        match effect {
-            Effect::Spawn => self.spawn(instance, events)?,
-            Effect::Signal(signal) => {
-                events.push_back(self.signalled(instance, signal));
-                self.survives(instance)?;
+    /// As `Recorder::save`: only a change is written, and a failed write is repeated.
+    fn write(&mut self, instance: &str) -> Option<std::sync::Arc<str>> {
+        let host = self.hosts.get_mut(instance)?;
+        let works = host.file_works();
+        let wrapper = host.wrapper.as_mut()?;
+        if wrapper.written.as_ref() == Some(&wrapper.supervision) && host.file.exists() {
+            host.saved_promise = host.promise.clone();
+            None
+        } else if works {
+            let supervision = wrapper.supervision.clone();
+            wrapper.written = Some(supervision.clone());
+            let file = Saved(Box::new(supervision));
+            host.older_file = std::mem::replace(&mut host.file, file);
+            host.file_lost = None;
+            host.saved_promise = host.promise.clone();
+            if let Some(facts) = &mut host.facts {
+                facts.observed_saved = facts.observed;
             }
-            Effect::Callback(callback) => self.send_callback(instance, callback),
-            // What people read of the log decides nothing.
-            Effect::Leave | Effect::Count(_) | Effect::ReadLog(_) => {}
+            None
+        } else {
+            wrapper.written = None;
+            Some(NO_SPACE.into())
         }
-        Ok(())
+    }
+
+    fn save_later(&mut self, instance: &str) {
+        let number = self.number(instance);
+        if let Some(wrapper) = self.wrapper(instance, number)
+            && !std::mem::replace(&mut wrapper.saves_again, true)
+        {
+            self.later(instance, SAVE_AGAIN, Happening::SaveAgain { wrapper: number });
+        }
+    }
+
+    /// `Owner::force`.
+    fn note_force(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = &host.wrapper else { return };
+        let state = &wrapper.supervision.state;
+        let is_forced = state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
+        if let (Some(facts), Some(child)) = (&mut host.facts, state.child().filter(|_| is_forced))
+            && facts.pid == child.pid()
+        {
+            facts.forced_by = Some(wrapper.number);
+        }
     }
 
     pub(super) fn number(&self, instance: &str) -> u32 {
@@ -325,6 +403,15 @@ impl Inner {
             self.at(instance, due, Happening::Tick { wrapper: number });
         }
         self.wrapper_looks(instance);
+        self.schedule_look(instance);
+    }
+}
+
+fn is_leave(event: &Event) -> bool {
+    match event {
+        Event::Leave(_) => true,
+        Event::Looked(request) => is_leave(request),
+        _ => false,
     }
 }
 
@@ -338,10 +425,14 @@ impl Wrapper {
         self.number
     }
 
-    pub(super) fn new(number: u32, process: u32, supervision: Supervision, eyes: Eyes) -> Self {
+    pub(super) fn new(number: u32, supervision: Supervision, eyes: Eyes) -> Self {
         Self {
             number,
-            process,
+            is_exec_stop: false,
+            held: false,
+            is_unsettled: true,
+            look: 0,
+            idle_since: Instant::now(),
             supervision,
             eyes,
             saves_again: false,

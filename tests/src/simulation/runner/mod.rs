@@ -24,8 +24,8 @@ pub(super) use setup::{Kind, Setup, runner_id};
 /// The phase of a runner process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It waits at the wrapper's exec barrier.
-    AtBarrier,
+    /// The process does not execute the runner yet.
+    BeforeExec,
     /// Its signal handlers are not installed yet.
     Loading,
     Working,
@@ -121,7 +121,7 @@ impl Runner {
         };
         Self {
             pid,
-            mode: Mode::AtBarrier,
+            mode: Mode::BeforeExec,
             started,
             jobs: BTreeSet::new(),
             cleanup,

@@ -32,7 +32,7 @@ impl Runner {
             let state = match self.mode {
                 Mode::Finishing => "graceful-shutdown",
                 Mode::Aborting => "forceful-shutdown",
-                Mode::AtBarrier | Mode::Loading | Mode::Working | Mode::Exiting => "running",
+                Mode::BeforeExec | Mode::Loading | Mode::Working | Mode::Exiting => "running",
             };
             let _written = writeln!(page, "gitlab_runner_process_state_info{{state=\"{state}\"}} 1");
         }

@@ -13,9 +13,8 @@ use crate::simulation::{
 };
 
 /// The table's states, and more than one way to some of them; twice where the way often fails.
-const STATES: [&str; 29] = [
+const STATES: [&str; 28] = [
     "running",
-    "running, stable",
     "running, reload held",
     "running, reload held",
     "running, reload due",
@@ -71,7 +70,6 @@ pub(super) fn to_row(random: &mut Random) -> (Vec<Aimed>, Duration) {
     let state = *random.pick(&STATES);
     let mut aims = Vec::new();
     let mut lasts = Duration::from_secs(match state {
-        "running, stable" => 150,
         "killed" => 110,
         "terminating, due" | "awaiting gap, due" | "draining, slow disk" => 90,
         _ => 60,
@@ -142,12 +140,6 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
             add("running", After(ready), graceful);
             ("awaiting gap", before_due)
         }
-        "running, stable" => {
-            // A restarted runner is stable after some time.
-            add("running", After(ready), Fault::RunnerCrashes);
-            add("backoff", After(Duration::ZERO), Fault::Host(Action::ServiceStarts));
-            ("running", BeforeDue(random.millis(10, 1_000)))
-        }
         "awaiting gap, past deadline" => {
             add("running", After(ready), drain(false, false, deadline));
             ("awaiting gap", before_due)
@@ -198,7 +190,7 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
         }
         "backoff" => {
             add("running", After(ready), Fault::RunnerCrashes);
-            (state, After(random.millis(0, 900)))
+            (state, After(random.millis(0, 5_200)))
         }
         _ => (state, if random.percent(50) { After(ready) } else { before_due }),
     }
@@ -206,10 +198,6 @@ fn way(random: &mut Random, state: &'static str, aims: &mut Vec<Aimed>) -> (&'st
 
 /// What happens in the state.
 fn event(random: &mut Random, state: &'static str) -> Fault {
-    if state == "running, stable" {
-        // The timer itself.
-        return Fault::Host(Action::Start);
-    }
     if state == "draining, slow disk" {
         // SIGQUIT itself.
         return Fault::Host(Action::ServiceStarts);
@@ -219,7 +207,7 @@ fn event(random: &mut Random, state: &'static str) -> Fault {
         return if random.percent(50) { Fault::RunnerCrashes } else { Fault::Host(Action::RunnerExits) };
     }
     match random.below(14) {
-        0 => Fault::Host(Action::Upgrade),
+        0 => Fault::Host(Action::service(random)),
         1 => Fault::KillWrapper,
         2 => Fault::Host(Action::Start),
         3 => Fault::Host(Action::RunnerExits),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Command, Next, Receipt, Scenario};
+use super::{Command, Next, Owners, Receipt, Scenario};
 use crate::simulation::{options::Options, runner::Kind};
 
 impl Scenario {
@@ -43,6 +43,11 @@ impl Scenario {
             add(&|it| it.steps[step].command = Command::Apply);
         }
         add(&|it| it.managers = 1);
+        for owners in [Owners::Wrappers, Owners::Units] {
+            if self.owners == Owners::Both {
+                add(&|it| it.owners = owners);
+            }
+        }
         add(&|it| it.gitlab.jobs = 0);
         add(&|it| it.gitlab.jobs /= 2);
         add(&|it| it.gitlab.hold = Duration::ZERO);

@@ -83,3 +83,18 @@ fn earlier_drain_with_same_id_is_ignored() {
     let ended = Some(drain("operator", 100, Clean));
     assert_eq!(watcher.ended_drain(&status(None, ended)), Some(Clean));
 }
+
+#[test]
+fn wait_for_a_level_ends_when_the_runner_cannot_reach_it_alone() {
+    let status = |state: State, crash_loop| Status { state: state.into(), crash_loop, ..Status::default() };
+    for (status, error) in [
+        (status(State::Running, false), None),
+        (status(State::Backoff, false), None),
+        (status(State::Backoff, true), Some("is in a crash loop")),
+        (status(State::Failed, false), Some("has exited")),
+    ] {
+        let found = unreachable_goal(Goal::Process, &status).map(|error| error.to_string());
+        assert_eq!(found.is_some(), error.is_some(), "{status:?}");
+        assert!(found.unwrap_or_default().contains(error.unwrap_or_default()), "{status:?}");
+    }
+}

@@ -20,7 +20,6 @@ use rustix::{
     io::Errno,
     stdio::stderr,
 };
-use tokio::time::{Instant, sleep};
 use tracing::{error, level_filters::LevelFilter, warn};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -37,10 +36,6 @@ static OVERFLOWED: OnceLock<ErrorCounter> = OnceLock::new();
 /// Lines that could not be written.
 static UNWRITABLE: AtomicU64 = AtomicU64::new(0);
 
-/// All lines, and those that were written.
-static LOGGED: AtomicU64 = AtomicU64::new(0);
-static WRITTEN: AtomicU64 = AtomicU64::new(0);
-
 /// The thread that writes the log.
 #[derive(Debug)]
 pub struct Log(WorkerGuard);
@@ -55,10 +50,6 @@ pub fn init(level: LevelFilter) -> Log {
     let queue = NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES).thread_name("log");
     let (writer, thread) = queue.finish(Stderr { reported: 0 });
     OVERFLOWED.get_or_init(|| writer.error_counter());
-    let writer = move || {
-        LOGGED.fetch_add(1, Ordering::Relaxed);
-        writer.clone()
-    };
     let lines = fmt::layer()
         .json()
         .flatten_event(true)
@@ -89,15 +80,6 @@ impl Log {
     }
 }
 
-/// Waits at most a second until all lines are written. Logging goes on.
-pub(crate) async fn written() {
-    let is_done = || WRITTEN.load(Ordering::Relaxed) + dropped() >= LOGGED.load(Ordering::Relaxed);
-    let begin = Instant::now();
-    while !is_done() && begin.elapsed() < FLUSH_LIMIT {
-        sleep(Duration::from_millis(1)).await;
-    }
-}
-
 /// Number of dropped lines since the start of the process.
 fn dropped() -> u64 {
     let overflowed = OVERFLOWED.get().map_or(0, ErrorCounter::dropped_lines);
@@ -120,11 +102,7 @@ impl io::Write for Stderr {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         loop {
             match rustix::io::write(stderr(), text) {
-                Ok(written) => {
-                    // Only the last byte of a line is a line feed.
-                    WRITTEN.fetch_add(u64::from(text[..written].ends_with(b"\n")), Ordering::Relaxed);
-                    return Ok(written);
-                }
+                Ok(written) => return Ok(written),
                 Err(Errno::INTR) => {}
                 // Another process that shares the pipe or terminal has made it non-blocking.
                 Err(Errno::AGAIN) => {

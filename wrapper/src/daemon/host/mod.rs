@@ -1,6 +1,5 @@
-//! What the wrapper is to its host: signals, systemd, the log, and the upgrade in place.
+//! What the wrapper is to its host: signals, systemd, and the log.
 
 pub mod logging;
 pub mod signals;
 pub mod systemd;
-pub(super) mod upgrade;

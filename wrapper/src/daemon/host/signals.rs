@@ -5,35 +5,24 @@
 //! | SIGQUIT | drain, then exit | no effect |
 //! | SIGTERM, SIGINT | drain, then exit | stop forcefully |
 //! | SIGHUP | forward to the runner | forward to the runner |
-//! | SIGUSR1 | [upgrade](super::upgrade): execute the new binary | the same |
 //!
 //! SIGTERM and SIGINT are repeated only after one of these two. A signal within [`DUPLICATE_WINDOW`] after the first one does not count as repeated:
 //! service managers and shells sometimes send the same signal twice.
 
 use std::{io, sync::Arc, time::Duration};
 
-use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::{
-    logging,
-    upgrade::{Upgrade, UpgradeError},
-};
 use crate::daemon::{audit::Change, serve::requester::Requester};
 use crate::supervise::{Answer, Handle, HandleError, Mode, Stop, StopId};
 
 /// Two signals within this time count as one.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
-
-/// After this time a signal that came before [`block`] is known here.
-const DELIVERY_TIME: Duration = Duration::from_millis(10);
-
-/// The signal that requests an upgrade.
-const UPGRADE: &str = "SIGUSR1";
 
 /// Delay before a retry while the supervisor's queue is full.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -45,7 +34,6 @@ pub(crate) struct Signals {
     interrupt: Signal,
     quit: Signal,
     hangup: Signal,
-    upgrade: Signal,
 }
 
 /// A received signal.
@@ -53,53 +41,40 @@ pub(crate) struct Signals {
 enum Received {
     Stop { name: &'static str, escalates: bool },
     Reload,
-    Upgrade,
-}
-
-/// Holds these signals back from this thread, and from the threads and the program that follow it. They are delivered after [`unblock`].
-pub fn block() {
-    // It fails for an invalid argument only.
-    let _valid = ours().thread_block();
-}
-
-fn unblock() {
-    let _valid = ours().thread_unblock();
-}
-
-fn ours() -> SigSet {
-    [Number::SIGTERM, Number::SIGINT, Number::SIGQUIT, Number::SIGHUP, Number::SIGUSR1].into_iter().collect()
 }
 
 impl Signals {
-    /// Handles the signals, also those that came [while they were blocked](block).
+    /// Handles the signals.
     pub(crate) fn new() -> io::Result<Self> {
-        let signals = Self {
+        Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
             hangup: signal(SignalKind::hangup())?,
-            upgrade: signal(SignalKind::user_defined1())?,
-        };
-        unblock();
-        Ok(signals)
+        })
     }
 
     /// Converts signals into requests; never returns. A drain started by a signal becomes forceful after `drain_timeout`.
-    pub(crate) async fn forward(
-        mut self,
-        supervisor: Handle,
-        drain_timeout: Option<Duration>,
-        upgrade: Upgrade,
-    ) {
+    pub(crate) async fn forward(mut self, supervisor: Handle, drain_timeout: Option<Duration>) {
         let mut state = SignalState::new(supervisor, drain_timeout);
         loop {
             match self.next().await {
                 Received::Stop { name, escalates } => state.received(name, escalates).await,
                 Received::Reload => state.reload().await,
-                Received::Upgrade => {
-                    info!(signal = UPGRADE, "signal received: executing the new binary");
-                    self.upgrade(&upgrade, &mut state).await;
+            }
+        }
+    }
+
+    /// Requests the end of the wrapper when a signal to stop comes, and passes SIGHUP on; never returns. Nothing happens to the runner of a unit.
+    pub(crate) async fn end(mut self, supervisor: Handle, asked: CancellationToken) {
+        let state = SignalState::new(supervisor, None);
+        loop {
+            match self.next().await {
+                Received::Stop { name, .. } => {
+                    info!(signal = name, "signal received: exiting; the runner keeps running");
+                    asked.cancel();
                 }
+                Received::Reload => state.reload().await,
             }
         }
     }
@@ -111,56 +86,8 @@ impl Signals {
             _ = self.interrupt.recv() => Received::Stop { name: "SIGINT", escalates: true },
             _ = self.quit.recv() => Received::Stop { name: "SIGQUIT", escalates: false },
             _ = self.hangup.recv() => Received::Reload,
-            _ = self.upgrade.recv() => Received::Upgrade,
         }
     }
-
-    /// Executes the new binary. Returns only if that fails.
-    async fn upgrade(&mut self, upgrade: &Upgrade, state: &mut SignalState) {
-        if let Err(error) = upgrade.check().await {
-            return not_upgraded(error);
-        }
-        loop {
-            let paused = match accepted(|| state.supervisor.pause()).await {
-                Ok(paused) => paused,
-                Err(error) => return ignored(UPGRADE, &error),
-            };
-            // From now on, signals are for the new program. Those that came before are handled first.
-            let blocked = Blocked::new();
-            let Ok(earlier) = timeout(DELIVERY_TIME, self.next()).await else {
-                Change::of("upgrade").log(Requester::Signal(UPGRADE));
-                logging::written().await;
-                return not_upgraded(upgrade.exec());
-            };
-            drop((blocked, paused));
-            match earlier {
-                Received::Stop { name, escalates } => state.received(name, escalates).await,
-                Received::Reload => state.reload().await,
-                Received::Upgrade => {}
-            }
-        }
-    }
-}
-
-/// Blocks the signals while it exists.
-struct Blocked;
-
-impl Blocked {
-    fn new() -> Self {
-        block();
-        Self
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        unblock();
-    }
-}
-
-fn not_upgraded(error: UpgradeError) {
-    let error = format!("{:#}", anyhow::Error::new(error));
-    error!(error, signal = UPGRADE, "upgrade failed; the old binary keeps running");
 }
 
 /// The signals received so far.
@@ -252,9 +179,12 @@ fn ignored(signal: &'static str, error: &HandleError) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
     use crate::supervise::{
         Policy, Task,
+        owner::Child,
         process::{CommandLine, Spawner},
     };
 
@@ -262,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn signal_to_busy_supervisor_is_kept_and_stays_graceful() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
+        let (task, supervisor) = Task::new(Policy::default(), Child::new(Spawner::new(command)), ());
         let mut state = SignalState::new(supervisor.clone(), None);
         let began = Instant::now();
         let mut waiting = Vec::new();
@@ -291,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn signal_without_effect_is_not_counted() {
         let command = CommandLine::new(vec!["true".into()], Some("/usr/bin:/bin".into())).unwrap();
-        let (task, supervisor) = Task::new(Policy::default(), Spawner::new(command), ());
+        let (task, supervisor) = Task::new(Policy::default(), Child::new(Spawner::new(command)), ());
         drop(task);
         let mut state = SignalState::new(supervisor, None);
         state.received("SIGTERM", true).await;

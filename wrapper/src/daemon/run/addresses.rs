@@ -1,7 +1,5 @@
 //! Opens the state file and the addresses of `run`.
 
-use std::path::PathBuf;
-
 use tracing::{info, warn};
 
 use super::error::RunError;
@@ -9,7 +7,7 @@ use crate::{
     daemon::{
         serve::{
             http,
-            listen::{self, Address, EarlierSockets, KeptSockets, Listener, LostSockets, Rules},
+            listen::{self, Address, Listener, LostSockets, Rules},
         },
         settings::Settings,
         state_path::default_state_file,
@@ -19,7 +17,6 @@ use crate::{
 
 /// The state file, with the content that a previous wrapper wrote.
 pub(super) struct StateFile {
-    pub(super) path: PathBuf,
     pub(super) record: Record,
     pub(super) saved: Option<Saved>,
 }
@@ -36,33 +33,22 @@ const GRPC_LISTEN: &str = "--grpc-listen";
 const STATUS_LISTEN: &str = "--status-listen";
 const HTTP_LISTEN: &str = "--http-listen";
 
-pub(super) async fn open(
-    settings: &Settings,
-    mut earlier: EarlierSockets,
-    kept: &KeptSockets,
-    lost: &LostSockets,
-) -> Result<Opened, RunError> {
+pub(super) async fn open(settings: &Settings, lost: &LostSockets) -> Result<Opened, RunError> {
     // Its lock comes before the sockets: two wrappers that start together cannot both find the old socket stale.
     let state = open_state(settings).await?;
     let mut grpc = Vec::new();
     for address in &settings.grpc_listen {
-        grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, (&mut earlier, kept), lost).await?);
+        grpc.push(bind(GRPC_LISTEN, address, &settings.grpc_rules, lost).await?);
     }
     let status = match &settings.status_listen {
-        Some(address) => {
-            Some(bind(STATUS_LISTEN, address, &settings.status_rules, (&mut earlier, kept), lost).await?)
-        }
+        Some(address) => Some(bind(STATUS_LISTEN, address, &settings.status_rules, lost).await?),
         None => None,
     };
     let http = match &settings.http {
         Some(http::Settings { address: Address::Unix(_), .. }) => return Err(RunError::HttpAddress),
-        Some(http) => {
-            Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), (&mut earlier, kept), lost).await?)
-        }
+        Some(http) => Some(bind(HTTP_LISTEN, &http.address, &http_rules(http), lost).await?),
         None => None,
     };
-    // Sockets that are not used are closed, so that the runner does not inherit them.
-    drop(earlier);
     Ok(Opened { state, grpc, status, http })
 }
 
@@ -70,7 +56,7 @@ async fn open_state(settings: &Settings) -> Result<Option<StateFile>, RunError> 
     let path = settings.state_file.clone().or_else(|| default_state_file(&settings.grpc_listen));
     let Some(path) = path else { return Ok(None) };
     let (record, saved) = Record::open(&path).await?;
-    Ok(Some(StateFile { path, record, saved }))
+    Ok(Some(StateFile { record, saved }))
 }
 
 /// Binds an address of this flag.
@@ -78,14 +64,12 @@ async fn bind(
     flag: &'static str,
     address: &Address,
     rules: &Rules,
-    (earlier, kept): (&mut EarlierSockets, &KeptSockets),
     lost: &LostSockets,
 ) -> Result<Listener, RunError> {
-    let opened = listen::open_address(address, rules, earlier).await;
+    let opened = listen::bind(address, rules).await;
     let mut listener = opened.map_err(|source| RunError::Listen { flag, source })?;
     listener.report_to(lost);
     log_bound(flag, address, &listener);
-    kept.add(address, &listener);
     Ok(listener)
 }
 

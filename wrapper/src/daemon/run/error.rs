@@ -26,7 +26,7 @@ pub enum RunError {
     #[error("cannot open the state file")]
     Record(#[from] RecordError),
     #[error("cannot determine whether the previous wrapper's runner is still running")]
-    Adopt(#[source] io::Error),
+    Earlier(#[source] io::Error),
     #[error(transparent)]
     Task(#[from] TaskFailed),
 }
@@ -49,7 +49,7 @@ impl RunError {
             | Self::HttpAddress
             | Self::Prepare(_)
             | Self::Record(_)
-            | Self::Adopt(_)
+            | Self::Earlier(_)
             | Self::Task(_) => Self::FAILED,
         }
     }

@@ -74,7 +74,7 @@ fn job_list_has_oldest_jobs_and_counts_younger_jobs() {
     assert_eq!(some.jobs[0].id, Some(20_000));
 }
 
-/// The process of an adopted runner can have exited, and its PID can be another process by now.
+/// The process of a runner can have exited, and its PID can be another process by now.
 #[test]
 fn process_identity_of_child_is_read_once() {
     let child = ChildInfo::example(std::process::id());

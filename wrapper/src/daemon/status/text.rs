@@ -49,7 +49,7 @@ pub(crate) fn age_text(age: Option<prost_types::Duration>) -> String {
 /// The failure of the runner, with the last error of its log. Empty without a failure.
 pub(crate) fn failure(supervision: &Supervision) -> String {
     let mut text = match &supervision.state {
-        State::Backoff { end, .. } => {
+        State::Backoff { end } => {
             let why = end.failure().unwrap_or_else(|| "exit status 0".to_owned());
             let times = supervision.restarts.failures;
             format!(
@@ -57,9 +57,7 @@ pub(crate) fn failure(supervision: &Supervision) -> String {
             )
         }
         State::Exited { end, .. } => end.failure().unwrap_or_default(),
-        State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => {
-            String::new()
-        }
+        State::Idle | State::Starting | State::Running { .. } | State::Stopping { .. } => String::new(),
     };
     if let Some(line) = supervision.last_error.as_ref().filter(|_| !text.is_empty()) {
         text += &format!("\nThe last error in the runner's log: {line}");

@@ -21,13 +21,17 @@ pub enum Event {
     Boot,
     /// A request to start a child after a stop.
     Start,
-    /// A process was made, which becomes the child when the state file has its identity.
-    Forked(ChildInfo),
     /// This process is the child now.
     Spawned(ChildInfo),
     /// No child could be started.
     SpawnFailed(Arc<str>),
     Exited(Exit),
+    /// systemd has started this process.
+    Appeared(ChildInfo),
+    /// systemd does not restart the child that has exited, or has none to start.
+    NotRestarted,
+    /// This request, after [`Effect::Look`] has found no child.
+    Looked(Box<Self>),
     /// The signal of an effect was sent.
     SignalSent(Signal),
     /// The kernel refused to send this signal.
@@ -55,6 +59,13 @@ pub enum Event {
     LogRead(Arc<str>),
     /// The state file has this state, or could not be written for this reason.
     Saved(Option<Arc<str>>),
+}
+
+impl Event {
+    /// Whether it is a request of a client to stop the child, after which only a client can start another one.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self, Self::Stop(stop) | Self::Leave(stop) if stop.id != StopId::Signal)
+    }
 }
 
 /// A request to cancel a stop.
@@ -103,10 +114,8 @@ pub enum Refusal {
          it has exited"
     )]
     TooLate,
-    #[error("without --state-file, the new binary cannot adopt the runner")]
-    NoStateFile,
-    #[error("the state file cannot be written, so the latest changes would be lost")]
-    StateNotSaved,
+    #[error("systemd does not show whether the runner runs; retry, and see the wrapper's log")]
+    OwnerSilent,
     #[error("too many callbacks for one shutdown; the limit is {max}", max = Stop::MAX_CALLBACKS)]
     TooManyCallbacks,
 }
@@ -114,8 +123,12 @@ pub enum Refusal {
 /// What has to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// [`Event::Forked`], and then [`Event::Spawned`] or [`Event::SpawnFailed`] follow. No other event comes before them.
+    /// Write the state to the state file, for the next wrapper.
+    Save,
+    /// [`Event::Spawned`] or [`Event::SpawnFailed`] follows. No other event comes before it.
     Spawn,
+    /// Look whether systemd has started a child. [`Event::Appeared`] may follow, and the request again, or [`Event::Looked`] with it.
+    Look(Box<Event>),
     /// [`Event::SignalSent`] or [`Event::SignalRefused`] follows.
     Signal(Signal),
     Callback(Callback),

@@ -32,7 +32,7 @@ fn result_is_lost_if_its_job_is_listed_until_the_child_may_give_up() {
             StopOutcome::ResultsLost,
         ),
     ] {
-        for is_adopted in [false, true] {
+        for is_continued in [false, true] {
             let state = State::Stopping { child: child(now), stop: graceful(), phase: Phase::draining(now) };
             let mut supervision = Supervision { state, ..Supervision::default() };
             for (number, (second, from)) in probes.iter().enumerate() {
@@ -40,13 +40,13 @@ fn result_is_lost_if_its_job_is_listed_until_the_child_may_give_up() {
                 let event = Event::Observed(child(now), observed);
                 supervision = supervision.with(event, at(*second), &policy).next;
                 // The next wrapper has the same child.
-                if is_adopted && number == 0 {
-                    supervision = supervision.adopted(true, at(*second), &policy);
+                if is_continued && number == 0 {
+                    supervision = supervision.continued(at(*second), &policy);
                 }
             }
             let ended = supervision.with(exited(Exit::Code(0)), at(exit), &policy).next;
             let found = ended.state.stop().and_then(|stop| stop.outcome);
-            assert_eq!(found, Some(outcome), "{name}, adopted: {is_adopted}");
+            assert_eq!(found, Some(outcome), "{name}, continued: {is_continued}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The pure core of the supervisor: everything that happens is an [`Event`], everything that is done is an [`Effect`], and
 //! [`Supervision::on`] decides. A transition reads no clock, process, file or channel, so that a simulation can drive it on a virtual clock.
 //!
-//! - [`state`] has the states, each with its data. [`transition`] and [`stopping`] have the transitions, [`adoption`] what the next wrapper makes of a
+//! - [`state`] has the states, each with its data. [`transition`] and [`stopping`] have the transitions, [`continuation`] what the next wrapper makes of a
 //!   state. A rule about stopping a child is in [`stopping`].
 //! - [`stop`] has the request to stop and its outcome, [`policy`] the durations and choices.
 
-mod adoption;
 mod callback;
+mod continuation;
 mod end;
 mod event;
 mod moment;
@@ -33,6 +33,8 @@ mod simulated_child;
 mod table_tests;
 #[cfg(test)]
 mod transition_tests;
+#[cfg(test)]
+mod unit_tests;
 
 pub use self::{
     callback::{Callback, CallbackError},
@@ -40,7 +42,7 @@ pub use self::{
     event::{Answer, Cancel, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{Observation, RequestsCancelled, RequestsRead},
-    policy::{Leftovers, Policy, RestartWhen},
+    policy::Policy,
     state::{ChildInfo, PastStop, Phase, Restarts, RunnerState, State, Supervision},
     stop::{Cancelled, EndedStop, Mode, Stop, StopId, StopOutcome},
     transition::Step,

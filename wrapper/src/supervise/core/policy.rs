@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Settings for stopping and restarting children, constant for a supervisor.
+/// Settings for stopping children, constant for a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// A younger child receives no SIGQUIT and no SIGHUP: GitLab Runner installs its handlers late, and before that SIGQUIT terminates it
@@ -16,13 +16,11 @@ pub struct Policy {
     pub signal_spacing: Duration,
     /// Maximum time between SIGTERM and the child's exit; after it the process group is killed. `None`: it depends on the child's own limit.
     pub termination_timeout: Option<Duration>,
-    /// Restart policy after an unexpected exit.
-    pub restart: RestartWhen,
-    /// Action for processes that are still running after the child exited.
-    pub leftovers: Leftovers,
     /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that a previous wrapper stopped for a
     /// client has no exit in this wrapper, which keeps running until it has started another one.
     pub leave_when_stopped: bool,
+    /// systemd owns the child: it may start the child at any time, and restarts it.
+    pub by_unit: bool,
 }
 
 impl Policy {
@@ -61,58 +59,14 @@ impl Default for Policy {
             request_gap_timeout: Self::REQUEST_GAP_TIMEOUT,
             signal_spacing: Self::SIGNAL_SPACING,
             termination_timeout: None,
-            restart: RestartWhen::Never,
-            leftovers: Leftovers::Report,
             leave_when_stopped: false,
+            by_unit: false,
         }
     }
 }
 
-/// Action for processes that are still running after the child exited. A forceful stop always kills them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftovers {
-    /// Log each process with PID, age and command, and keep it running.
-    Report,
-    Kill,
-}
-
-/// Restart policy after an unexpected exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestartWhen {
-    /// Do not restart, as upstream's wrapper.
-    Never,
-    /// Restart unless the exit code was 0.
-    OnFailure,
-    /// Restart after every unexpected exit.
-    Always,
-}
-
-impl RestartWhen {
-    pub(super) fn wants(self, success: bool) -> bool {
-        match self {
-            Self::Never => false,
-            Self::OnFailure => !success,
-            Self::Always => true,
-        }
-    }
-}
-
-/// Delay before the first restart: long enough to free a port or a lock of the previous child. It doubles with each further failure, so that
-/// a runner that cannot start does not load the host and GitLab.
-pub(super) const FIRST_RESTART_DELAY: Duration = Duration::from_secs(1);
-
-/// The maximum delay: after a problem of the host is fixed, the runner is restarted within a minute.
-pub(super) const MAX_RESTART_DELAY: Duration = Duration::from_secs(60);
-
-/// A child with this uptime is stable: its exit does not continue a crash loop. Twice the maximum delay, so that an exit shortly after a
-/// restart still counts as a failure.
+/// A child with this uptime is stable: its exit does not continue a crash loop. systemd restarts a failed unit after seconds.
 pub(super) const STABLE_AFTER: Duration = Duration::from_secs(120);
-
-/// The delay before the restart after `failures` earlier consecutive failures.
-pub(super) fn restart_delay(failures: u32) -> Duration {
-    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
-    FIRST_RESTART_DELAY.saturating_mul(factor).min(MAX_RESTART_DELAY)
-}
 
 #[cfg(test)]
 mod tests {
@@ -128,11 +82,5 @@ mod tests {
         assert_eq!((seconds(None, Some(31)), seconds(None, Some(600))), (46, 615));
         assert_eq!(seconds(None, Some(u64::MAX)), 24 * 3600);
         assert_eq!((seconds(Some(5), Some(600)), seconds(Some(90), None)), (5, 90));
-    }
-
-    #[test]
-    fn restart_delay_doubles_up_to_maximum() {
-        let seconds = |failures| restart_delay(failures).as_secs();
-        assert_eq!([0, 1, 2, 5, 6, 31, 32, u32::MAX].map(seconds), [1, 2, 4, 32, 60, 60, 60, 60]);
     }
 }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{
-    policy::{Policy, RestartWhen},
-    stop::Mode,
-};
+use super::{policy::Policy, stop::Mode};
 
 /// One thing that happens to a simulated supervisor.
 #[derive(Clone, Debug)]
@@ -34,21 +31,18 @@ pub(super) enum RandomEvent {
     UntilDue,
     /// The next child cannot be started.
     SpawnFails,
-    /// The wrapper is killed during its next start of a child, which waits at the exec barrier and may have been released.
-    KilledDuringSpawn {
-        forked: bool,
-        released: bool,
+    /// systemd starts the child of a unit. `seen`: the wrapper sees it at once.
+    UnitStarts {
+        seen: bool,
     },
     /// The wrapper is killed at its next signal to the child, between the state file and the signal or just after both.
     KilledAtSignal {
         sent: bool,
     },
-    /// The wrapper is killed, and the next one adopts the child. The child may have exited in between.
-    Adopt {
+    /// The wrapper is killed, and the next one continues. The child may have exited in between.
+    Killed {
         dies: bool,
     },
-    /// The wrapper executes its new binary.
-    Upgrade,
     /// A probe shows that the child aborts its jobs, because of a signal of another process.
     Aborts,
     /// The state file can be written, or not.
@@ -80,14 +74,13 @@ impl RandomEvent {
             11 => Self::Crash(a % 2),
             12..=15 => Self::Wait(a.into()),
             16 | 17 => Self::UntilDue,
-            18 => Self::KilledDuringSpawn { forked: a % 2 == 0, released: b % 2 == 0 },
+            18 | 27 => Self::UnitStarts { seen: a % 2 == 0 },
             19 => Self::SpawnFails,
-            20 | 21 => Self::Adopt { dies: a % 4 == 0 },
+            20 | 21 => Self::Killed { dies: a % 4 == 0 },
             22 => Self::SignalRefused,
             23 | 24 => Self::JobRequests(some(a).map(|open| u32::from(open % 2))),
             25 => Self::Aborts,
             26 => Self::Saved(a % 2 == 0),
-            27 => Self::Upgrade,
             28 => Self::KilledAtSignal { sent: a % 2 == 0 },
             _ => Self::LogRead,
         }
@@ -95,15 +88,11 @@ impl RandomEvent {
 }
 
 pub(super) fn policies() -> impl Strategy<Value = Policy> {
-    (
-        prop::sample::select(vec![RestartWhen::Never, RestartWhen::OnFailure, RestartWhen::Always]),
-        any::<bool>(),
-        prop::sample::select(vec![Policy::START_GRACE, Duration::from_secs(30)]),
-    )
-        .prop_map(|(restart, leave_when_stopped, start_grace)| Policy {
-            start_grace,
-            restart,
-            leave_when_stopped,
-            ..Policy::default()
-        })
+    let graces = prop::sample::select(vec![Policy::START_GRACE, Duration::from_secs(30)]);
+    (any::<bool>(), any::<bool>(), graces).prop_map(|(by_unit, leaves, start_grace)| Policy {
+        start_grace,
+        by_unit,
+        leave_when_stopped: leaves && !by_unit,
+        ..Policy::default()
+    })
 }

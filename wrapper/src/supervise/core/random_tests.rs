@@ -6,7 +6,7 @@ use super::{
     event::{Answer, Cancel, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::{Observation, RequestsRead},
-    policy::{MAX_RESTART_DELAY, Policy},
+    policy::Policy,
     random_event::{RandomEvent, policies},
     simulated_child::Child,
     state::{Phase, State, Supervision},
@@ -24,8 +24,8 @@ struct Simulation {
     /// The child, while its process exists.
     child: Option<Child>,
     spawn_fails: bool,
-    /// The wrapper is killed during the next spawn: whether the process was made, and released from the exec barrier.
-    killed_at_spawn: Option<(bool, bool)>,
+    /// systemd has started the child, and the wrapper has not seen it yet.
+    is_unseen: bool,
     /// The wrapper is killed at the next signal: whether it was sent.
     killed_at_signal: Option<bool>,
     /// Unfinished callbacks that a stop of the present child was accepted with, and how often each was made.
@@ -42,7 +42,7 @@ impl Simulation {
             supervision: Supervision::default(),
             child: None,
             spawn_fails: false,
-            killed_at_spawn: None,
+            is_unseen: false,
             killed_at_signal: None,
             callbacks: HashMap::new(),
             left: false,
@@ -52,7 +52,7 @@ impl Simulation {
 
     fn happen(&mut self, happening: &RandomEvent) {
         match *happening {
-            RandomEvent::Boot => self.ignore(&Event::Boot),
+            RandomEvent::Boot => self.boot(),
             RandomEvent::Start => {
                 if self.tell(&Event::Start) == Ok(Answer::Done) {
                     self.callbacks.clear();
@@ -101,13 +101,10 @@ impl Simulation {
             }
             RandomEvent::LogRead => self.ignore(&Event::LogRead(Arc::from("why"))),
             RandomEvent::SignalRefused => self.refuses_signal = true,
-            RandomEvent::Adopt { dies } => self.adopt(dies),
-            RandomEvent::Upgrade => self.upgrade(),
+            RandomEvent::Killed { dies } => self.killed(dies),
+            RandomEvent::UnitStarts { seen } => self.unit_starts(seen),
             RandomEvent::KilledAtSignal { sent } => self.killed_at_signal = Some(sent),
             RandomEvent::SpawnFails => self.spawn_fails = true,
-            RandomEvent::KilledDuringSpawn { forked, released } => {
-                self.killed_at_spawn = Some((forked, released));
-            }
             RandomEvent::Aborts => {
                 if let (Some(info), Some(child)) = (self.supervision.state.child(), &mut self.child) {
                     child.aborts = true;
@@ -121,81 +118,81 @@ impl Simulation {
         }
     }
 
-    /// As the task does: no other event comes in between, but the wrapper can be killed.
-    fn spawn(&mut self) {
-        assert!(self.child.is_none(), "a second child");
-        let info = aged(self.now, Duration::ZERO);
-        let (forked, released) = match self.killed_at_spawn.take() {
-            None if mem::take(&mut self.spawn_fails) => {
-                return self.ignore(&Event::SpawnFailed(Arc::from("no")));
-            }
-            None => {
-                self.born();
-                self.ignore(&Event::Forked(info));
-                return self.ignore(&Event::Spawned(info));
-            }
-            Some(killed) => killed,
-        };
-        if forked {
-            self.ignore(&Event::Forked(info));
-            if released {
-                self.born();
-            }
-        }
-        self.adopt(false);
-    }
-
-    fn born(&mut self) {
-        self.child = Some(Child::born(self.now));
-    }
-
-    /// As a wrapper does that finds a state file: see [`crate::supervise::record`] and `Task::resume`.
-    fn adopt(&mut self, dies: bool) {
-        if self.left {
-            // It ended in good order, and leaves nothing to take up.
-            return;
-        }
-        if dies {
-            self.child = None;
-        }
-        let lives = self.child.is_some();
-        let (before, read) = self.saved();
-        let next = read.adopted(lives, self.now, &self.policy);
-
-        let asked = before.state.stop().filter(|stop| lives || stop.id != StopId::Signal);
-        let kept = next.state.stop();
-        assert_eq!(asked.map(|stop| &stop.id), kept.map(|stop| &stop.id));
-        if let (Some(asked), Some(kept)) = (asked, kept) {
-            let mode = if lives && asked.is_late(self.now) { Mode::Forceful } else { asked.mode };
-            assert_eq!((mode, &asked.callbacks), (kept.mode, &kept.callbacks), "another stop");
-            assert_eq!(asked.deadline.is_some(), kept.deadline.is_some(), "the deadline is lost");
-        }
-        assert_eq!(next.state.child().is_some(), lives, "the child is lost, or made up");
-        assert_eq!(next.leaving, before.leaving && lives, "a shutdown is finished");
-
-        if let Some(child) = &mut self.child {
-            child.signals.retain(|(signal, _)| *signal != Signal::Drain);
-        }
-        self.continue_with(next);
-        self.ignore(&Event::Boot);
-    }
-
-    /// As a wrapper does after an upgrade in place.
-    fn upgrade(&mut self) {
-        if !self.left {
-            let (before, read) = self.saved();
-            let next = read;
-            assert_eq!(before.state.public(), next.state.public());
-            self.continue_with(next);
+    /// Only a wrapper that is the parent starts the first child itself.
+    fn boot(&mut self) {
+        if !self.policy.by_unit {
             self.ignore(&Event::Boot);
         }
     }
 
-    /// The present state, and what the state file has of it.
-    fn saved(&mut self) -> (Supervision, Supervision) {
+    /// As the task does: no other event comes in between.
+    fn spawn(&mut self) {
+        if mem::take(&mut self.spawn_fails) {
+            return self.ignore(&Event::SpawnFailed(Arc::from("no")));
+        }
+        // `systemctl start` of a unit that runs finds its process.
+        if !mem::take(&mut self.is_unseen) {
+            assert!(self.child.is_none(), "a second child");
+            self.child = Some(Child::born(self.now));
+        }
+        self.ignore(&Event::Spawned(aged(self.now, Duration::ZERO)));
+    }
+
+    fn unit_starts(&mut self, seen: bool) {
+        // The file that closes the unit follows the state.
+        if self.policy.by_unit && !self.left && self.child.is_none() && !self.supervision.is_held() {
+            self.child = Some(Child::born(self.now));
+            self.is_unseen = true;
+            if seen {
+                self.see();
+            }
+        }
+    }
+
+    fn see(&mut self) {
+        if mem::take(&mut self.is_unseen) {
+            self.ignore(&Event::Appeared(aged(self.now, Duration::ZERO)));
+        }
+    }
+
+    /// As a wrapper does that finds a state file: see [`crate::supervise::record`] and `Task::resume`.
+    fn killed(&mut self, dies: bool) {
+        if self.left {
+            // It ended in good order, and leaves nothing to take up.
+            return;
+        }
         let before = mem::take(&mut self.supervision);
-        let read = serde_json::from_slice(&serde_json::to_vec(&before).unwrap()).unwrap();
-        (before, read)
+        let read: Supervision = serde_json::from_slice(&serde_json::to_vec(&before).unwrap()).unwrap();
+        let next = if self.policy.by_unit {
+            read.continued(self.now, &self.policy)
+        } else {
+            read.of_killed_parent(self.now, &self.policy)
+        };
+        let asked = before.state.stop().filter(|stop| stop.id != StopId::Signal);
+        if let Some(asked) = asked {
+            let kept = next.state.stop().expect("the stop of a client is lost");
+            let is_over = matches!(before.state, State::Exited { .. });
+            let mode = if !is_over && asked.is_late(self.now) { Mode::Forceful } else { asked.mode };
+            assert_eq!((&asked.id, mode, &asked.callbacks), (&kept.id, kept.mode, &kept.callbacks));
+            assert_eq!(asked.deadline.is_some(), kept.deadline.is_some(), "the deadline is lost");
+        }
+        // The state file has milliseconds.
+        let process = |state: &State| state.child().map(|child| child.process);
+        assert_eq!(process(&next.state), process(&before.state), "the child is lost, or made up");
+        assert!(!next.leaving);
+        if let Some(child) = &mut self.child {
+            child.signals.retain(|(signal, _)| *signal != Signal::Drain);
+            if !self.policy.by_unit {
+                // The kernel has sent it.
+                child.last_quit = Some(self.now);
+            }
+        }
+        let has_child = next.state.child().is_some();
+        self.continue_with(next);
+        if dies && has_child {
+            self.end(Exit::Code(0));
+        }
+        self.boot();
     }
 
     fn continue_with(&mut self, next: Supervision) {
@@ -211,8 +208,11 @@ impl Simulation {
 
     fn end(&mut self, exit: Exit) {
         if self.child.is_some() {
-            self.ignore(&exited(exit));
+            // It never was the child of the wrapper, which sees the next one.
             self.child = None;
+            if !mem::take(&mut self.is_unseen) {
+                self.ignore(&exited(exit));
+            }
         }
     }
 
@@ -236,12 +236,12 @@ impl Simulation {
             // In a gap between job requests, the signal comes before the state file.
             let is_gap = matches!(event, Event::JobRequests(..));
             self.supervision = if is_gap { before } else { step.next };
-            self.adopt(false);
+            self.killed(false);
             return step.answer;
         }
         self.supervision = step.next;
         let mut follow_up = None;
-        let mut spawns = false;
+        let (mut spawns, mut looks) = (false, None);
         for effect in step.effects {
             match effect {
                 Effect::Signal(signal) if mem::take(&mut self.refuses_signal) => {
@@ -252,6 +252,7 @@ impl Simulation {
                     follow_up = Some(Event::SignalSent(signal));
                 }
                 Effect::Spawn => spawns = true,
+                Effect::Look(request) => looks = Some(*request),
                 effect => self.perform(effect),
             }
         }
@@ -262,7 +263,14 @@ impl Simulation {
         if spawns {
             self.spawn();
         }
-        step.answer
+        match looks {
+            Some(request) if self.is_unseen => {
+                self.see();
+                self.tell(&request)
+            }
+            Some(request) => self.tell(&Event::Looked(Box::new(request))),
+            None => step.answer,
+        }
     }
 
     /// Also checks which requests may be refused.
@@ -281,14 +289,16 @@ impl Simulation {
                 let name = (0..4).find(|name| callback(*name) == made).unwrap();
                 self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
             }
-            Effect::ReadLog(_) | Effect::Count(_) => {}
+            Effect::Save | Effect::Look(_) | Effect::ReadLog(_) | Effect::Count(_) => {}
             Effect::Leave => self.left = true,
         }
     }
 
     fn check(&self) {
+        let is_over = matches!(self.supervision.state, State::Exited { .. });
+        assert!(!is_over || !self.supervision.is_held() || self.child.is_none(), "it runs after its drain");
         match &self.supervision.state {
-            State::Exited { .. } | State::Backoff { .. } | State::Idle | State::Starting { .. } => {}
+            State::Exited { .. } | State::Backoff { .. } | State::Idle | State::Starting => {}
             State::Running { .. } | State::Stopping { .. } => assert!(self.child.is_some()),
         }
         assert!(self.callbacks.values().all(|(_, made)| *made <= 1), "a callback was made twice");
@@ -311,10 +321,8 @@ impl Simulation {
                     assert!(self.child.as_ref().is_some_and(|child| child.killed), "nobody killed it");
                     self.end(Exit::Signal(9));
                 }
-                State::Backoff { .. } => {
-                    self.pass(MAX_RESTART_DELAY);
-                    self.spawn_fails = false;
-                }
+                _ if self.is_unseen => self.see(),
+                State::Backoff { .. } => self.unit_starts(true),
                 _ => match self.supervision.due() {
                     Some(due) => self.pass(due.saturating_duration_since(self.now.at)),
                     None => return,
@@ -330,7 +338,8 @@ proptest! {
 
     /// Random sequences of events. Terminal states are final. SIGTERM is sent at most once, and no signal but SIGKILL follows it. No second
     /// child, no repeated or unrequested callback, no signal that is too early. Without further events each sequence reaches a final state,
-    /// stopped if a stop was requested. If the wrapper is killed, no child, stop, deadline or callback is lost.
+    /// stopped if a stop was requested. If the wrapper is killed, no child, stop, deadline or callback is lost. A drained child does not run again
+    /// before a request, whatever systemd starts.
     ///
     /// A client that disconnects is not an event: its request is in the queue, and the response is dropped.
     #[test]

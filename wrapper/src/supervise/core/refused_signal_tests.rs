@@ -103,14 +103,14 @@ fn runner_that_aborts_its_jobs_gets_no_sigquit() {
 
 /// The earlier wrapper has sent SIGTERM at the deadline, and could not write the state file, because the disk was full.
 #[test]
-fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {
+fn continued_runner_is_probed_before_sigterm_at_a_past_deadline() {
     let (now, policy) = (Moment::now(), Policy::default());
     let child = child(now);
     let stop = || Stop { deadline: Some(now), ..graceful() };
     for phase in [Phase::draining(now), Phase::awaiting_gap(now, None, &policy)] {
         let state = State::Stopping { child, stop: stop(), phase };
-        let adopted = Supervision { state, ..Supervision::default() }.adopted(true, now, &policy);
-        let step = adopted.with(Event::Tick, now, &policy);
+        let continued = Supervision { state, ..Supervision::default() }.continued(now, &policy);
+        let step = continued.with(Event::Tick, now, &policy);
         assert_eq!(step.effects, [], "SIGTERM before a probe");
         let later = now + (step.next.due().unwrap() - now.at);
         assert!(later >= now + Duration::from_secs(5));
@@ -122,7 +122,7 @@ fn adopted_runner_is_probed_before_sigterm_at_a_past_deadline() {
     }
 }
 
-/// The next wrapper, or the new program of an upgrade, may be requested to stop the runner before its first probe.
+/// The next wrapper may be requested to stop the runner before its first probe.
 #[test]
 fn abort_seen_before_a_drain_is_in_the_state_file() {
     let (now, policy) = (Moment::now(), Policy::default());
@@ -135,10 +135,9 @@ fn abort_seen_before_a_drain_is_in_the_state_file() {
     };
     let seen = running.with(Event::Observed(child, observed), now, &policy).next;
     let read: Supervision = serde_json::from_slice(&serde_json::to_vec(&seen).unwrap()).unwrap();
-    for next in [read.clone(), read.clone().adopted(true, now, &policy)] {
+    for next in [read.clone(), read.continued(now, &policy)] {
         let step = next.with(Event::Stop(forceful()), now, &policy);
         assert_eq!(step.effects, [], "a second SIGTERM");
         assert_eq!(step.next.due(), Some((now + Duration::from_secs(615)).at));
     }
-    assert_eq!(read.adopted(false, now, &policy).observed, Observation::default());
 }

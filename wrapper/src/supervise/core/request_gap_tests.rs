@@ -110,8 +110,8 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
     assert_eq!(step.effects, [QUIT]);
     assert_eq!(step.next.state.stop().unwrap().open_requests, Some(2));
     // The next wrapper reads this from the state file, waits for another gap, and cannot cancel.
-    let adopted = step.next.clone().adopted(true, timeout, &policy);
-    let again = adopted.with(Event::Tick, timeout, &policy);
+    let continued = step.next.clone().continued(timeout, &policy);
+    let again = continued.with(Event::Tick, timeout, &policy);
     assert_eq!(again.effects, []);
     let of = again.next.state.child().unwrap();
     assert_eq!(of, child(now));
@@ -119,12 +119,12 @@ fn open_requests_at_the_timeout_are_in_the_outcome() {
         again.next.clone().with(Event::Cancel(Cancel::default()), timeout, &policy).answer,
         Err(Refusal::TooLate)
     );
-    let adopted_gap = again.next.clone();
+    let continued_gap = again.next.clone();
     let again = again.next.with(read(of, timeout, Some(0)), timeout, &policy);
     assert_eq!(again.effects, [QUIT]);
     assert_eq!(again.next.state.stop().unwrap().open_requests, Some(2), "at the first SIGQUIT");
     // The first SIGQUIT was perhaps never sent.
-    let more = adopted_gap.with(read(of, timeout, Some(3)), timeout, &policy).next;
+    let more = continued_gap.with(read(of, timeout, Some(3)), timeout, &policy).next;
     let more = more.with(Event::Tick, timeout + policy.request_gap_timeout, &policy);
     assert_eq!((more.effects, more.next.state.stop().unwrap().open_requests), (vec![QUIT], Some(3)));
     let ended = step.next.with(exited(Exit::Code(0)), timeout, &policy).next;
@@ -140,7 +140,7 @@ fn cancelled_stop_is_kept_with_its_client_and_time() {
     let next = waiting(now, graceful()).with(Event::Cancel(cancel.clone()), now, &policy).next;
     let record = Cancelled { id: "test".into(), by: cancel.by, at: now };
     assert_eq!(next.cancelled.as_deref(), Some(&record));
-    assert_eq!(next.clone().adopted(true, now, &policy).cancelled.as_deref(), Some(&record));
+    assert_eq!(next.clone().continued(now, &policy).cancelled.as_deref(), Some(&record));
     assert_eq!(next.with(Event::Stop(graceful()), now, &policy).next.cancelled, None);
 }
 
@@ -164,10 +164,10 @@ fn wait_for_a_gap_can_be_cancelled_forced_and_overtaken() {
 }
 
 #[test]
-fn adopted_child_gets_sigquit_once_and_in_a_gap() {
+fn continued_child_gets_sigquit_once_and_in_a_gap() {
     let (now, policy) = (Moment::now(), Policy::default());
-    let adopted = waiting(now, graceful()).adopted(true, now, &policy);
-    let step = adopted.with(Event::Tick, now, &policy);
+    let continued = waiting(now, graceful()).continued(now, &policy);
+    let step = continued.with(Event::Tick, now, &policy);
     assert_eq!(step.effects, []);
     assert!(matches!(step.next.state, State::Stopping { phase: Phase::AwaitingGap { .. }, .. }));
 }
@@ -273,9 +273,9 @@ fn drain_is_not_clean_after_a_kill_near_sigquit() {
     let (now, policy) = (Moment::now(), Policy::default());
     let again = |saved: Supervision| {
         let later = now;
-        let adopted = saved.adopted(true, now, &policy).with(Event::Tick, later, &policy).next;
-        let of = adopted.state.child().unwrap();
-        let step = adopted.with(read(of, later, Some(0)), later, &policy);
+        let continued = saved.continued(now, &policy).with(Event::Tick, later, &policy).next;
+        let of = continued.state.child().unwrap();
+        let step = continued.with(read(of, later, Some(0)), later, &policy);
         assert_eq!(step.effects, [QUIT]);
         outcome(step.next, later, &[(0, false)])
     };

@@ -10,8 +10,7 @@ use super::{
     end::End,
     moment::Moment,
     observation::Observation,
-    policy::{Leftovers, Policy},
-    stop::{Cancelled, Mode, Stop},
+    stop::{Cancelled, Mode, Stop, StopId},
 };
 use crate::supervise::process::Identity;
 
@@ -41,16 +40,14 @@ pub struct Supervision {
     pub save_error: Option<Arc<str>>,
 }
 
-/// The automatic restarts since the last requested start.
+/// The restarts by systemd since the last requested start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarts {
     pub count: u32,
     /// The number of consecutive unexpected ends before a child was stable.
     pub failures: u32,
-    /// This child, or the next one, is an automatic restart.
+    /// This child is a restart.
     pub automatic: bool,
-    /// When the child counts as stable and `failures` is reset. `None` while there are no failures.
-    pub stable_at: Option<Moment>,
 }
 
 /// A stop that is over, and the end of its child.
@@ -66,14 +63,14 @@ pub enum State {
     /// No child was started yet.
     #[default]
     Idle,
-    /// A child is being started. It waits at the exec barrier until the state file has its identity, which is `None` before.
-    Starting { child: Option<ChildInfo> },
+    /// A child is being started.
+    Starting,
     /// `reload_at`: when SIGHUP is sent.
     Running { child: ChildInfo, reload_at: Option<Moment> },
     /// It is being stopped.
     Stopping { child: ChildInfo, stop: Stop, phase: Phase },
-    /// It ended unexpectedly, and is restarted at `until`.
-    Backoff { until: Moment, end: End },
+    /// It ended unexpectedly, and systemd restarts it.
+    Backoff { end: End },
     /// It has ended, or was never started. `stop` is the request that caused this.
     Exited { end: End, stop: Option<Stop> },
 }
@@ -121,7 +118,7 @@ impl RunnerState {
     }
 }
 
-/// A child: made when it is started or adopted, and never read from `/proc` again.
+/// A child: made when it is started or found, and never read from `/proc` again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildInfo {
     pub process: Identity,
@@ -182,11 +179,8 @@ impl Supervision {
     /// The next instant at which [`Event::Tick`](super::event::Event::Tick) changes something.
     pub fn due(&self) -> Option<Instant> {
         let due = match &self.state {
-            State::Idle | State::Starting { .. } | State::Exited { .. } => None,
-            State::Running { reload_at, .. } => {
-                reload_at.iter().copied().chain(self.restarts.stable_at).min()
-            }
-            State::Backoff { until, .. } => Some(*until),
+            State::Idle | State::Starting | State::Backoff { .. } | State::Exited { .. } => None,
+            State::Running { reload_at, .. } => *reload_at,
             State::Stopping { stop, phase, .. } => match *phase {
                 Phase::AwaitingGap { until, .. } => stop.deadline.into_iter().chain([until]).min(),
                 Phase::Draining { .. } => stop.deadline,
@@ -197,10 +191,9 @@ impl Supervision {
         due.map(|moment| moment.at)
     }
 
-    /// What happens to the processes that the child leaves behind: after a forceful stop they are killed, whatever the policy.
-    pub fn leftovers(&self, policy: &Policy) -> Leftovers {
-        let is_forceful = self.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
-        if is_forceful { Leftovers::Kill } else { policy.leftovers }
+    /// Whether only a request of a client may start another child: one has stopped this one, or stops it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.stop().is_some_and(|stop| stop.id != StopId::Signal)
     }
 
     /// Whether the child aborts its jobs during a graceful stop.
@@ -224,7 +217,7 @@ impl Supervision {
                 End::Exited { pid, .. } if !end.is_success() => Some(*pid),
                 End::NeverStarted | End::SpawnFailed(_) | End::Exited { .. } => None,
             },
-            State::Idle | State::Starting { .. } | State::Running { .. } | State::Stopping { .. } => None,
+            State::Idle | State::Starting | State::Running { .. } | State::Stopping { .. } => None,
         }
     }
 
@@ -239,7 +232,7 @@ impl State {
     pub fn public(&self) -> RunnerState {
         match self {
             Self::Idle => RunnerState::Idle,
-            Self::Starting { .. } => RunnerState::Starting,
+            Self::Starting => RunnerState::Starting,
             Self::Running { .. } => RunnerState::Running,
             Self::Stopping { phase, .. } if phase.is_forceful() => RunnerState::Terminating,
             Self::Stopping { .. } => RunnerState::Draining,
@@ -256,14 +249,14 @@ impl State {
         match self {
             Self::Exited { stop, .. } => stop.as_ref(),
             Self::Stopping { stop, .. } => Some(stop),
-            Self::Idle | Self::Starting { .. } | Self::Running { .. } | Self::Backoff { .. } => None,
+            Self::Idle | Self::Starting | Self::Running { .. } | Self::Backoff { .. } => None,
         }
     }
 
     pub fn child(&self) -> Option<ChildInfo> {
         match self {
             Self::Running { child, .. } | Self::Stopping { child, .. } => Some(*child),
-            Self::Idle | Self::Starting { .. } | Self::Backoff { .. } | Self::Exited { .. } => None,
+            Self::Idle | Self::Starting | Self::Backoff { .. } | Self::Exited { .. } => None,
         }
     }
 
@@ -278,14 +271,6 @@ impl State {
                 Phase::Killed => "killed",
             },
             other => other.public().name(),
-        }
-    }
-
-    /// The process that exists or is being started.
-    pub fn process(&self) -> Option<ChildInfo> {
-        match self {
-            Self::Starting { child } => *child,
-            other => other.child(),
         }
     }
 

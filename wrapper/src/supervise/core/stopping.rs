@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     callback::Callback,
+    continuation::LOST,
     end::End,
     event::{Answer, Cancel, Context, Effect, Refusal},
     moment::Moment,
@@ -16,7 +17,7 @@ use crate::supervise::process::Signal;
 
 impl Supervision {
     pub(super) fn leave(&mut self, stop: Stop, cx: &mut Context<'_>) -> Answered {
-        if let State::Starting { .. } = self.state {
+        if let State::Starting = self.state {
             return Err(Refusal::Starting);
         }
         self.leaving = true;
@@ -38,7 +39,7 @@ impl Supervision {
                 Ok(Answer::Done)
             }
             // The restart is cancelled.
-            State::Backoff { end, .. } => {
+            State::Backoff { end } => {
                 self.end(end, Some(request), cx);
                 Ok(Answer::Done)
             }
@@ -61,6 +62,7 @@ impl Supervision {
                     ..request.clone()
                 };
                 let mut stop = stop.unwrap_or_else(fresh);
+                stop.take_request_of_client(&request);
                 let new = stop.add_callbacks(&request);
                 if is_first && new.is_ok() {
                     cx.add(Effect::Count(EndedStop::new(&stop)));
@@ -70,14 +72,14 @@ impl Supervision {
                 Ok(Answer::Already)
             }
             // The task handles no request before the child is there.
-            state @ State::Starting { .. } => {
+            state @ State::Starting => {
                 self.state = state;
                 Err(Refusal::Starting)
             }
         }
     }
 
-    fn begin_stop(&mut self, child: ChildInfo, mut stop: Stop, cx: &mut Context<'_>) {
+    pub(super) fn begin_stop(&mut self, child: ChildInfo, mut stop: Stop, cx: &mut Context<'_>) {
         stop.aborts_jobs |= self.observed.aborts_jobs;
         match stop.mode {
             Mode::Graceful => {
@@ -111,7 +113,7 @@ impl Supervision {
     /// The only place that sends SIGTERM first. No later phase leads here again. A second SIGTERM would skip the runner's cleanup: none is sent if
     /// the runner aborts its jobs already, because another process sent one, or a wrapper that was killed before it could save that it did.
     fn terminate(&mut self, child: ChildInfo, stop: Stop, cx: &mut Context<'_>) {
-        if !stop.aborts_jobs {
+        if !self.observed.aborts_jobs {
             cx.add(Effect::Signal(Signal::Terminate));
         }
         let until = cx.now + cx.termination_timeout(self.observed);
@@ -203,7 +205,7 @@ impl Supervision {
         if earlier.is_none() {
             stop.unconfirmed = unconfirmed;
         }
-        if !stop.aborts_jobs {
+        if !self.observed.aborts_jobs {
             cx.add(Effect::Signal(Signal::Drain));
         }
         let phase = Phase::Draining { since: cx.now, repeated: earlier.is_some() };
@@ -244,14 +246,20 @@ impl Stop {
         if self.mode == Mode::Graceful {
             self.deadline = self.deadline.into_iter().chain(request.deadline).min();
         }
-        if self.id == StopId::Signal {
+        self.take_request_of_client(request);
+        Ok(Answer::Joined(joined))
+    }
+
+    /// A client joins a stop of the service manager, or one of which nothing is known: from now on, the stop is the client's.
+    fn take_request_of_client(&mut self, request: &Self) {
+        let is_of_client = request.id != StopId::Signal;
+        if is_of_client && (self.id == StopId::Signal || self.id.as_str() == LOST) {
             self.id = request.id.clone();
             self.requested_by.clone_from(&request.requested_by);
             if !request.reason.is_empty() {
                 self.reason.clone_from(&request.reason);
             }
         }
-        Ok(Answer::Joined(joined))
     }
 
     /// Adds the callbacks of `request` that this stop does not have, and returns them.

@@ -16,8 +16,8 @@
 //! A refused SIGQUIT leads from `Draining` back to `AwaitingGap`. `Cancel` leads back to `Running` before SIGQUIT. The wait of `AwaitingGap` also
 //! ends after some time.
 //!
-//! An unexpected exit leads to `Backoff` instead of `Exited` where the restart policy requires another child. `Backoff` leads to `Starting` when
-//! the delay is over, or to `Exited` when a stop comes first.
+//! systemd starts the child of a unit at any time, which leads to `Running`, and restarts it: an unexpected exit leads to `Backoff` instead of `Exited`,
+//! and then to `Running`, or to `Exited` when systemd gives up or a stop comes first.
 //!
 //! Invariants, which the tests check:
 //! - `Exited` is final: only `Start` leaves it;
@@ -34,9 +34,9 @@ use super::{
     event::{Answer, Context, Effect, Event, Refusal},
     moment::Moment,
     observation::Observation,
-    policy::{Policy, STABLE_AFTER, restart_delay},
+    policy::{Policy, STABLE_AFTER},
     state::{ChildInfo, PastStop, Phase, Restarts, State, Supervision},
-    stop::{EndedStop, Stop, StopOutcome},
+    stop::{EndedStop, Mode, Stop, StopId, StopOutcome},
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -63,13 +63,21 @@ impl Supervision {
     pub fn on(mut self, event: Event, mut context: Context<'_>) -> Step {
         let cx = &mut context;
         let mut answer = Ok(Answer::Done);
+        // The state is written before its effects, so that the next wrapper learns of every effect. But a gap between job requests can last for
+        // milliseconds: without SIGQUIT in the state, the next wrapper waits for a gap again, and a second SIGQUIT has no effect.
+        let is_gap = matches!(event, Event::JobRequests(..));
         match event {
             Event::Boot if self.state != State::Idle => answer = Ok(Answer::Already),
             Event::Boot | Event::Start => answer = self.start(cx),
-            Event::Forked(process) => self.forked(process),
-            Event::Spawned(child) => self.spawned(child, cx),
+            Event::Spawned(child) => self.spawned(child),
             Event::SpawnFailed(why) => self.spawn_failed(why, cx),
             Event::Exited(exit) => self.exited(exit, cx),
+            Event::Appeared(child) => self.appeared(child, cx),
+            Event::NotRestarted => self.not_restarted(cx),
+            Event::Stop(_) | Event::Leave(_) if self.may_have_child(cx) => {
+                cx.add(Effect::Look(Box::new(event)));
+            }
+            Event::Looked(request) => answer = self.looked(*request, cx),
             Event::SignalSent(signal) => self.signal_sent(signal, cx),
             Event::SignalRefused(signal, error) => self.signal_refused(signal, &error, cx),
             Event::Tick => self.tick(cx),
@@ -84,12 +92,15 @@ impl Supervision {
             Event::LogRead(line) => self.log_read(line),
             Event::Saved(error) => self.save_error = error,
         }
-        Step { next: self, effects: context.effects, answer }
+        let mut effects = context.effects;
+        effects.insert(if is_gap { effects.len() } else { 0 }, Effect::Save);
+        Step { next: self, effects, answer }
     }
 
     /// Whether children keep failing before they are stable.
-    pub fn is_crash_loop(&self) -> bool {
-        self.restarts.failures >= CRASH_LOOP
+    pub fn is_crash_loop(&self, now: Moment) -> bool {
+        let is_stable = self.state.child().is_some_and(|child| now.since(child.started) >= STABLE_AFTER);
+        self.restarts.failures >= CRASH_LOOP && !is_stable
     }
 
     fn start(&mut self, cx: &mut Context<'_>) -> Answered {
@@ -101,7 +112,7 @@ impl Supervision {
                 self.spawn(cx);
                 Ok(Answer::Done)
             }
-            State::Starting { .. } | State::Running { .. } => Ok(Answer::Already),
+            State::Starting | State::Running { .. } => Ok(Answer::Already),
             State::Stopping { .. } => Err(Refusal::Stopping),
         }
     }
@@ -109,31 +120,20 @@ impl Supervision {
     fn spawn(&mut self, cx: &mut Context<'_>) {
         cx.add(Effect::Spawn);
         self.observed = Observation::default();
-        if let State::Exited { end, stop: Some(stop) } =
-            mem::replace(&mut self.state, State::Starting { child: None })
-        {
+        if let State::Exited { end, stop: Some(stop) } = mem::replace(&mut self.state, State::Starting) {
             self.last_stop = Some(Arc::new(PastStop { stop, end }));
         }
     }
 
-    fn forked(&mut self, process: ChildInfo) {
-        if let State::Starting { child } = &mut self.state {
-            *child = Some(process);
+    fn spawned(&mut self, child: ChildInfo) {
+        if self.state == State::Starting {
+            self.last_error = None;
+            self.state = State::Running { child, reload_at: None };
         }
-    }
-
-    fn spawned(&mut self, child: ChildInfo, cx: &Context<'_>) {
-        if !matches!(self.state, State::Starting { .. }) {
-            return;
-        }
-        self.last_error = None;
-        let has_failed = self.restarts.failures > 0;
-        self.restarts.stable_at = has_failed.then(|| cx.now + STABLE_AFTER);
-        self.state = State::Running { child, reload_at: None };
     }
 
     fn spawn_failed(&mut self, why: Arc<str>, cx: &mut Context<'_>) {
-        if !matches!(self.state, State::Starting { .. }) {
+        if !matches!(self.state, State::Starting) {
             return;
         }
         self.last_error = None;
@@ -152,6 +152,13 @@ impl Supervision {
                 let end = End::Exited { pid: child.pid(), exit, killed };
                 stop.lost_results |= self.observed.has_lost_results(cx.now);
                 stop.outcome = Some(StopOutcome::of(&stop, &end));
+                // A runner of a wrapper that was killed. No client has requested its stop, so that another one follows.
+                let is_replaced = stop.id == StopId::Signal && !self.leaving && !cx.policy.by_unit;
+                if is_replaced {
+                    cx.add(Effect::Count(EndedStop::new(&stop)));
+                    self.state = State::Exited { end, stop: Some(stop) };
+                    return self.spawn(cx);
+                }
                 self.end(end, Some(stop), cx);
                 child
             }
@@ -162,16 +169,61 @@ impl Supervision {
         }
     }
 
-    /// The child ended unexpectedly, after this time, or could not be started. Another one follows where the policy requires it.
+    /// systemd has started this child: at the boot of the host, for a person, or again after an exit. After a stop of a client, that stop goes on: only a
+    /// request of a client ends it.
+    fn appeared(&mut self, child: ChildInfo, cx: &mut Context<'_>) {
+        match mem::take(&mut self.state) {
+            // Its exit is an event before.
+            state @ (State::Running { .. } | State::Stopping { .. }) => return self.state = state,
+            State::Backoff { .. } => {
+                self.restarts.count = self.restarts.count.saturating_add(1);
+                self.restarts.automatic = true;
+            }
+            State::Exited { end, stop: Some(stop) } if stop.id == StopId::Signal => {
+                self.last_stop = Some(Arc::new(PastStop { stop, end }));
+                self.restarts = Restarts::default();
+            }
+            State::Exited { stop: Some(stop), .. } => {
+                self.observed = Observation::default();
+                let stop = Stop { mode: Mode::Graceful, deadline: None, outcome: None, ..stop };
+                return self.begin_stop(child, stop, cx);
+            }
+            State::Idle | State::Starting | State::Exited { stop: None, .. } => {}
+        }
+        self.observed = Observation::default();
+        self.last_error = None;
+        self.state = State::Running { child, reload_at: None };
+    }
+
+    /// systemd may have started a child that this state does not have.
+    fn may_have_child(&self, cx: &Context<'_>) -> bool {
+        cx.policy.by_unit && matches!(self.state, State::Idle | State::Backoff { .. } | State::Exited { .. })
+    }
+
+    fn looked(&mut self, request: Event, cx: &mut Context<'_>) -> Answered {
+        match request {
+            Event::Stop(stop) => self.request_stop(stop, cx),
+            Event::Leave(stop) => self.leave(stop, cx),
+            _ => Ok(Answer::Already),
+        }
+    }
+
+    fn not_restarted(&mut self, cx: &mut Context<'_>) {
+        match mem::take(&mut self.state) {
+            State::Backoff { end } => self.end(end, None, cx),
+            State::Idle => self.end(End::NeverStarted, None, cx),
+            other => self.state = other,
+        }
+    }
+
+    /// The child ended unexpectedly, after this time, or could not be started. systemd restarts the child of a unit.
     fn failed(&mut self, end: End, uptime: Option<Duration>, cx: &mut Context<'_>) {
         if uptime.is_some_and(|uptime| uptime >= STABLE_AFTER) {
             self.restarts.failures = 0;
         }
-        let delay = restart_delay(self.restarts.failures);
         self.restarts.failures = self.restarts.failures.saturating_add(1);
-        if cx.policy.restart.wants(end.is_success()) && !self.leaving {
-            self.restarts.automatic = true;
-            self.state = State::Backoff { until: cx.now + delay, end };
+        if cx.policy.by_unit && uptime.is_some() && !self.leaving {
+            self.state = State::Backoff { end };
         } else {
             self.end(end, None, cx);
         }
@@ -193,21 +245,10 @@ impl Supervision {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        let now = cx.now;
         match &self.state {
-            State::Backoff { until, .. } if now >= *until => {
-                self.restarts.count = self.restarts.count.saturating_add(1);
-                self.spawn(cx);
-            }
-            State::Running { .. } => {
-                if self.restarts.stable_at.is_some_and(|stable| now >= stable) {
-                    self.restarts.failures = 0;
-                    self.restarts.stable_at = None;
-                }
-                self.send_due_reload(cx);
-            }
+            State::Running { .. } => self.send_due_reload(cx),
             State::Stopping { .. } => self.advance_stop(cx),
-            State::Idle | State::Starting { .. } | State::Backoff { .. } | State::Exited { .. } => {}
+            State::Idle | State::Starting | State::Backoff { .. } | State::Exited { .. } => {}
         }
     }
 
@@ -218,7 +259,7 @@ impl Supervision {
             let lost_results = self.observed.has_lost_results(cx.now);
             self.observed = Observation { aborts_jobs, ..observed };
             if let State::Stopping { stop, .. } = &mut self.state {
-                // For the next wrapper, and for the outcome.
+                // For the outcome.
                 stop.aborts_jobs |= aborts_jobs;
                 stop.lost_results |= lost_results;
             }
@@ -286,7 +327,7 @@ impl Supervision {
             // A child that is being started reads its configuration anyway. A child that is being stopped does not need it, and could lose its
             // next signal.
             State::Idle
-            | State::Starting { .. }
+            | State::Starting
             | State::Stopping { .. }
             | State::Backoff { .. }
             | State::Exited { .. } => Ok(Answer::Already),

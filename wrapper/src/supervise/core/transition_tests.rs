@@ -6,10 +6,10 @@ use super::{
     end::End,
     event::{Answer, Cancel, Effect, Event, Refusal},
     moment::Moment,
-    policy::{FIRST_RESTART_DELAY, Policy, STABLE_AFTER},
+    policy::{Policy, STABLE_AFTER},
     state::{Phase, Restarts, State, Supervision},
     stop::{Mode, Stop, StopId, StopOutcome},
-    table_tests::{SECOND, aged, callback, exited, forceful, graceful, on_failure, spawned, states},
+    table_tests::{SECOND, aged, by_unit, callback, exited, forceful, graceful, spawned, states},
 };
 use crate::supervise::process::{Exit, Signal};
 
@@ -143,34 +143,37 @@ fn in_state(name: &str, now: Moment) -> Supervision {
     Supervision { state, ..Supervision::default() }
 }
 
-/// The wrapper received SIGTERM, and was killed before its child had exited: the next wrapper finishes the shutdown, and exits.
+/// The kernel sends SIGQUIT to the runner of a killed wrapper. The next wrapper waits for its exit, and starts another one.
 #[test]
-fn interrupted_shutdown_is_finished_by_next_wrapper() {
+fn runner_of_a_killed_parent_drains_and_is_replaced() {
     let now = Moment::now();
-    let policy = on_failure();
+    let policy = Policy::default();
     let shutdown = Stop::new(StopId::Signal, Mode::Graceful);
-    let left = in_state("running", now).with(Event::Leave(shutdown), now, &policy).next;
-    let adopted = left.clone().adopted(true, now, &policy);
-    assert_eq!(
-        adopted.clone().with(Event::Cancel(Cancel::default()), now, &policy).answer,
-        Err(Refusal::Leaving)
-    );
-    let ended = adopted.clone().with(exited(Exit::Unknown), now, &policy);
-    assert!(ended.effects.contains(&Effect::Leave), "{:?}", ended.effects);
-
-    // A client that joins the shutdown becomes the owner of the stop.
-    let deploy = Event::Stop(Stop::new("deploy", Mode::Graceful));
-    let joined = adopted.with(deploy, now, &policy).next;
-    assert_eq!(joined.state.stop().unwrap().id.as_str(), "deploy");
-    for ended in
-        [joined.clone().with(exited(Exit::Unknown), now, &policy).next, joined.adopted(false, now, &policy)]
-    {
-        assert!(matches!(ended.state, State::Exited { .. }));
+    let running = in_state("running", now);
+    let left = running.clone().with(Event::Leave(shutdown), now, &policy).next;
+    for before in [running.clone(), left] {
+        let next = before.of_killed_parent(now, &policy);
+        let stop = next.state.stop().unwrap();
+        assert!(next.awaits_gap() && stop.unconfirmed && !next.leaving, "{stop:?}");
+        assert_eq!(
+            next.clone().with(Event::Cancel(Cancel::default()), now, &policy).answer,
+            Err(Refusal::TooLate)
+        );
+        assert_eq!(next.clone().with(Event::Boot, now, &policy).answer, Ok(Answer::Already));
+        let ended = next.clone().with(exited(Exit::Unknown), now, &policy);
+        assert_eq!(ended.next.state, State::Starting);
+        assert!(ended.effects.contains(&Effect::Spawn), "{:?}", ended.effects);
+        let past = ended.next.last_stop.unwrap();
+        assert_eq!(past.stop.outcome, Some(StopOutcome::Unknown));
+        // A client that joins becomes the owner of the stop.
+        let joined = next.with(Event::Stop(Stop::new("deploy", Mode::Graceful)), now, &policy).next;
+        let ended = joined.with(exited(Exit::Unknown), now, &policy).next;
+        assert!(matches!(ended.state, State::Exited { stop: Some(_), .. }), "{ended:?}");
     }
-
-    // The child has also exited: the service manager starts a wrapper with another child.
-    let fresh = left.adopted(false, now, &policy);
-    assert_eq!((&fresh.state, fresh.leaving), (&State::Idle, false));
+    // So does a client that had requested the stop before.
+    let drain = running.with(Event::Stop(graceful()), now, &policy).next;
+    let ended = drain.of_killed_parent(now, &policy).with(exited(Exit::Unknown), now, &policy).next;
+    assert!(matches!(ended.state, State::Exited { stop: Some(_), .. }), "{ended:?}");
 }
 
 /// A wrapper that was killed may have sent SIGQUIT a moment ago, whatever its state says.
@@ -178,8 +181,8 @@ fn interrupted_shutdown_is_finished_by_next_wrapper() {
 fn sigterm_of_next_wrapper_keeps_distance_from_sigquit() {
     let (now, policy) = (Moment::now(), Policy::default());
     for name in ["awaiting gap", "draining", "draining since now"] {
-        let adopted = in_state(name, now).adopted(true, now, &policy);
-        let forced = adopted.with(Event::Stop(forceful()), now, &policy);
+        let continued = in_state(name, now).continued(now, &policy);
+        let forced = continued.with(Event::Stop(forceful()), now, &policy);
         assert_eq!(forced.effects, [], "{name}");
         let State::Stopping { phase: Phase::Spacing { until }, .. } = forced.next.state else {
             panic!("{name}")
@@ -190,64 +193,24 @@ fn sigterm_of_next_wrapper_keeps_distance_from_sigquit() {
 
 #[test]
 fn crash_loop_is_reported_until_child_is_stable() {
-    let policy = on_failure();
-    let mut now = Moment::now();
-    let mut supervision = Supervision::default().with(Event::Boot, now, &policy).next;
-    let mut pauses = Vec::new();
+    let policy = by_unit();
+    let now = Moment::now();
+    let mut supervision = Supervision::default();
     for round in 0..6 {
-        if round % 2 == 0 {
-            supervision = supervision.with(spawned(now), now, &policy).next;
-            supervision = supervision.with(exited(Exit::Code(1)), now, &policy).next;
-        } else {
-            supervision = supervision.with(Event::SpawnFailed(Arc::from("no")), now, &policy).next;
-        }
-        assert_eq!(supervision.is_crash_loop(), round >= 4);
-        let due = supervision.due().unwrap();
-        pauses.push((due - now.at).as_secs());
-        now = now + (due - now.at);
-        supervision = supervision.with(Event::Tick, now, &policy).next;
+        supervision = supervision.with(Event::Appeared(aged(now, SECOND)), now, &policy).next;
+        assert_eq!((supervision.restarts.count, supervision.restarts.automatic), (round, round > 0));
+        supervision = supervision.with(exited(Exit::Code(1)), now, &policy).next;
+        assert_eq!(supervision.is_crash_loop(now), round >= 4);
     }
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 32]);
-    assert!(supervision.is_crash_loop());
-    assert_eq!(supervision.restarts.count, 6);
-
-    supervision = supervision.with(spawned(now), now, &policy).next;
-    assert!(supervision.is_crash_loop() && supervision.restarts.automatic);
-    now = now + STABLE_AFTER;
-    // Without another event, a tick resets the failures.
-    assert_eq!(supervision.due(), Some(now.at));
-    let lives = supervision.clone().with(Event::Tick, now, &policy).next;
-    assert_eq!((lives.is_crash_loop(), lives.restarts.failures, lives.due()), (false, 0, None));
-    supervision = supervision.with(exited(Exit::Signal(9)), now, &policy).next;
-    assert!(!supervision.is_crash_loop());
-    assert_eq!(supervision.due(), Some((now + FIRST_RESTART_DELAY).at));
-}
-
-/// Failures of earlier children do not count after a requested start.
-#[test]
-fn start_request_resets_failure_count() {
-    let (policy, now) = (on_failure(), Moment::now());
-    let on = |before: Supervision, event| before.with(event, now, &policy).next;
-    let crashed = || {
-        let running = on(on(Supervision::default(), Event::Boot), spawned(now));
-        on(running, exited(Exit::Code(1)))
-    };
-    let waiting = crashed();
-    let due = now + (waiting.due().unwrap() - now.at);
-    let restarted = on(waiting.clone().with(Event::Tick, due, &policy).next, spawned(now));
-    assert_eq!(
-        (restarted.restarts.count, restarted.restarts.failures, restarted.restarts.automatic),
-        (1, 1, true)
-    );
-
-    let drained = on(on(restarted.clone(), Event::Stop(forceful())), exited(Exit::Code(0)));
-    for before in [drained, waiting] {
-        let started = on(on(before, Event::Start), spawned(now));
-        assert_eq!(started.restarts, Restarts::default());
-    }
+    let running = supervision.with(Event::Appeared(aged(now, Duration::ZERO)), now, &policy).next;
+    assert!(running.is_crash_loop(now + STABLE_AFTER - SECOND) && !running.is_crash_loop(now + STABLE_AFTER));
+    let failed = running.clone().with(exited(Exit::Signal(9)), now + STABLE_AFTER, &policy).next;
+    assert_eq!((failed.restarts.failures, failed.is_crash_loop(now)), (1, false));
+    // Failures of earlier children do not count after a requested start.
+    let started = failed.with(Event::Start, now, &policy).next.with(spawned(now), now, &policy).next;
+    assert_eq!(started.restarts, Restarts::default());
     // A start that changes nothing forgets nothing.
-    let same = on(restarted.clone(), Event::Start);
-    assert_eq!(same, restarted);
+    assert_eq!(running.clone().with(Event::Start, now, &policy).next, running);
 }
 
 /// The last error of a failed child is kept until the next child. That of a child that exited with code 0, or as requested, is not read.
@@ -255,7 +218,7 @@ fn start_request_resets_failure_count() {
 fn last_error_of_failed_child_kept_until_next_child() {
     let now = Moment::now();
     let read = Event::LogRead(Arc::from("why"));
-    for policy in [Policy::default(), on_failure()] {
+    for policy in [Policy::default(), by_unit()] {
         let on = |before: Supervision, event| before.with(event, now, &policy).next;
         let running = || on(on(Supervision::default(), Event::Boot), spawned(now));
         let wants = |event, wanted: bool| {
@@ -310,7 +273,7 @@ fn each_drain_is_counted_once() {
         (after_boot(vec![stop(), exit(Exit::Unknown)]), vec![(Mode::Graceful, Some(Unknown))]),
         (after_boot(vec![stop(), exit(Exit::Code(1))]), vec![(Mode::Graceful, Some(Failed))]),
     ] {
-        let policy = Policy { termination_timeout: Some(Duration::ZERO), ..on_failure() };
+        let policy = Policy { termination_timeout: Some(Duration::ZERO), ..Policy::default() };
         let mut supervision = Supervision::default();
         let mut drained = Vec::new();
         for event in &events {

@@ -1,26 +1,20 @@
 //! The line of systemd's journal in which a runner says why it failed, for people. The line is no evidence: a job can write such lines, and can make
 //! others disappear.
 //!
-//! The runner inherits the wrapper's stderr. A pipe through the wrapper would block the runner, or kill it with SIGPIPE, when the wrapper
-//! exits. So its output is read back from the journal, with `journalctl`, because the journal's files have no other stable reader. journald itself
-//! records the process and the unit of each message. The wrapper must be root or in the group `systemd-journal`. Output to a file, a pipe or a
-//! terminal is not read back.
+//! The output of a unit is read with `journalctl`, because the journal's files have no other stable reader. journald itself records the process and the
+//! unit of each message.
 
 mod line;
 
 use std::{
-    fs, io,
-    os::fd::{AsFd, BorrowedFd},
+    io,
     pin::Pin,
     process::{Output, Stdio},
     sync::Arc,
     time::Duration,
 };
 
-use rustix::{
-    fs::fstat,
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use tokio::{
     process::Command,
@@ -29,6 +23,7 @@ use tokio::{
 use tracing::debug;
 
 use self::line::last_error;
+use super::owner::UnitName;
 
 /// Timeout of reading.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -45,20 +40,17 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// The last error in a runner's log; `None` if there is none, or if the log cannot be read. Dropping it cancels the read.
 pub type LastError = Pin<Box<dyn Future<Output = Option<Arc<str>>> + Send>>;
 
-/// The journal, to which the wrapper and its runner write.
+/// The journal, to which the unit of the runner writes.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    /// The unit of both, as journald records it.
+    /// The unit, as journald records it.
     unit: String,
 }
 
 impl Journal {
-    /// `None` if the stderr of this process is not the journal, or if it does not run in a unit. `journal_stream` is the value of `JOURNAL_STREAM`,
-    /// which identifies the journal's stream, because stderr may have been redirected.
-    pub fn of_stderr(journal_stream: Option<&str>) -> Option<Self> {
-        let is_journal = is_stream(io::stderr().as_fd(), journal_stream?);
-        let unit = is_journal.then(|| unit_of(&fs::read_to_string("/proc/self/cgroup").ok()?))??;
-        Some(Self { unit })
+    /// The log of this unit.
+    pub(crate) fn of_unit(unit: &UnitName) -> Self {
+        Self { unit: unit.to_string() }
     }
 
     /// Reads the last error of the runner with this PID that was started at `since` and has exited.
@@ -93,22 +85,6 @@ impl Journal {
         let text = String::from_utf8_lossy(&output.stderr);
         Err(io::Error::other(format!("journalctl: {}: {}", output.status, text.trim())))
     }
-}
-
-/// The unit of a process, by systemd's rule: the first directory of its cgroup that is not a slice. systemd uses one of the two hierarchies.
-fn unit_of(cgroups: &str) -> Option<String> {
-    let of_systemd = |line: &&str| line.starts_with("0::") || line.contains(":name=systemd:");
-    let unit = |line: &str| {
-        let mut parts = line.rsplit(':').next()?.split('/');
-        let unit = parts.find(|part| !part.is_empty() && !part.ends_with(".slice"))?;
-        [".service", ".scope"].iter().any(|kind| unit.ends_with(kind)).then(|| unit.to_owned())
-    };
-    cgroups.lines().filter(of_systemd).find_map(unit)
-}
-
-/// Whether this file is the one in `JOURNAL_STREAM`, as `device:inode` (systemd.exec(5)).
-fn is_stream(fd: BorrowedFd<'_>, stream: &str) -> bool {
-    fstat(fd).is_ok_and(|stat| format!("{}:{}", stat.st_dev, stat.st_ino) == stream)
 }
 
 /// A written message may not be readable yet. Only root can request a sync.
@@ -173,30 +149,5 @@ not JSON
 {"__MONOTONIC_TIMESTAMP":"3000003","MESSAGE":"last"}"#;
         let found = messages(text, Duration::from_secs(2));
         assert_eq!(found, ["first", "\u{1b}[0mb\u{fffd}", "last"]);
-    }
-
-    #[test]
-    fn unit_is_the_first_directory_that_is_not_a_slice() {
-        for (cgroups, unit) in [
-            ("0::/system.slice/grit-wrapper.service/grit-runner-1\n", Some("grit-wrapper.service")),
-            ("0::/user.slice/user-7.slice/user@7.service/app.slice/x.service\n", Some("user@7.service")),
-            ("0::/user.slice/user-7.slice/session-1.scope\n", Some("session-1.scope")),
-            ("4:memory:/x\n1:name=systemd:/system.slice/a.service\n0::/\n", Some("a.service")),
-            ("1:name=systemd:/\n0::/system.slice/a.service\n", Some("a.service")),
-            ("0::/\n", None),
-            ("0::/docker/1234\n", None),
-            ("", None),
-        ] {
-            assert_eq!(unit_of(cgroups).as_deref(), unit, "{cgroups}");
-        }
-    }
-
-    #[test]
-    fn journal_stream_matches_device_and_inode() {
-        let file = tempfile::tempfile().unwrap();
-        let stat = fstat(&file).unwrap();
-        assert!(is_stream(file.as_fd(), &format!("{}:{}", stat.st_dev, stat.st_ino)));
-        assert!(!is_stream(file.as_fd(), &format!("{}:{}", stat.st_dev, stat.st_ino + 1)));
-        assert!(!is_stream(file.as_fd(), ""));
     }
 }

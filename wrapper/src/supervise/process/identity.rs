@@ -1,6 +1,6 @@
 //! Identifies a process uniquely.
 
-use std::{fmt, fs, io, os::unix::fs::MetadataExt, str::FromStr, sync::OnceLock, time::Duration};
+use std::{fmt, fs, io, str::FromStr, sync::OnceLock, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -25,46 +25,11 @@ pub struct Identity {
 #[serde(try_from = "String", into = "String")]
 pub struct BootId(u128);
 
-/// Values that a wrapper assigned to a runner.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// The command line configured in the wrapper; empty if it is not known.
-    pub command: Vec<String>,
-    /// PIDs and start times of its processes at the time of SIGTERM.
-    pub seen: Vec<(u32, u64)>,
-    /// The name of its cgroup below the wrapper's.
-    pub cgroup: Option<String>,
-}
-
-/// A program file, identified by device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Program {
-    device: u64,
-    inode: u64,
-}
-
 impl Identity {
     /// The identity of the process with this PID now.
     pub fn of(pid: u32) -> io::Result<Self> {
         let process = Process::of(pid).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { pid, start_ticks: process.start_ticks, boot: boot_id()? })
-    }
-
-    /// The identity of this process, which an exec does not change.
-    pub(crate) fn own() -> Option<Self> {
-        static OWN: OnceLock<Option<Identity>> = OnceLock::new();
-        *OWN.get_or_init(|| Self::of(std::process::id()).ok())
-    }
-
-    /// Whether it is from this boot, so that some of its processes may still be running.
-    pub(super) fn is_of_this_boot(&self) -> bool {
-        boot_id().is_ok_and(|boot| boot == self.boot)
-    }
-
-    /// Whether it is a child of this process. It may have exited, but was not reaped.
-    pub fn is_child(&self) -> bool {
-        let process = Process::of(self.pid).filter(|now| now.start_ticks == self.start_ticks);
-        self.is_of_this_boot() && process.is_some_and(|process| process.parent == std::process::id())
     }
 
     /// Whether the process with this PID is this process, and is running.
@@ -86,15 +51,6 @@ impl Identity {
                 self.pid
             ))),
         }
-    }
-}
-
-impl Program {
-    /// The program of a process, even if its file was replaced.
-    /// Fails if the process does not exist, or belongs to another user.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let file = fs::metadata(format!("/proc/{pid}/exe"))?;
-        Ok(Self { device: file.dev(), inode: file.ino() })
     }
 }
 
@@ -162,7 +118,6 @@ mod tests {
         assert!(!Identity { start_ticks: me.start_ticks + 1, ..me }.is_alive().unwrap());
         assert!(!Identity { boot: BootId(1), ..me }.is_alive().unwrap());
         assert_eq!(me.boot.to_string().parse::<BootId>().unwrap(), me.boot);
-        assert_eq!(Program::of(std::process::id()).unwrap(), Program::of(std::process::id()).unwrap());
         assert!(Identity::of(u32::MAX).is_err());
     }
 }

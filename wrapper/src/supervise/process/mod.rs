@@ -1,9 +1,6 @@
-//! Processes: start, signal, wait, adopt, and find leftover processes.
+//! Processes: start, signal, wait, and find leftover processes.
 
-pub(crate) mod cgroup;
-mod child;
 mod command_line;
-pub mod exec_barrier;
 mod executable_format;
 mod exit;
 mod identity;
@@ -12,25 +9,25 @@ mod leftovers;
 mod list;
 pub(crate) mod orphans;
 mod peer;
-mod pidfd;
+pub(super) mod pidfd;
 mod proc_status;
 mod runner_command;
+mod signal;
 mod spawner;
 mod stat;
 
+pub use self::{
+    command_line::{CommandError, CommandLine},
+    exit::Exit,
+    identity::{BootId, Identity},
+    pidfd::Exited,
+    signal::Signal,
+    spawner::Spawner,
+};
 pub(crate) use self::{
-    child::REAP_LIMIT,
-    exec_barrier::EXEC_LIMIT,
     identity::{age, boot_id},
     launcher::launcher_fault,
-    leftovers::KILL_LIMIT,
     peer::{Peer, peer},
     proc_status::{is_suspended, user},
 };
-pub use self::{
-    child::{Child, Signal},
-    command_line::{CommandError, CommandLine},
-    exit::Exit,
-    identity::{BootId, Identity, Origin, Program},
-    spawner::Spawner,
-};
+pub(super) use self::{leftovers::LeftoverProcesses, signal::ignore_esrch};

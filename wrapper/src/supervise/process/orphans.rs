@@ -2,9 +2,8 @@
 //! all orphans there. Without this they would remain as zombies and keep their PIDs.
 
 use std::{
-    collections::BTreeSet,
     fs,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -13,43 +12,32 @@ use tokio::{signal::unix::Signal, time::sleep};
 
 use super::stat::Process;
 
-/// Runners that are reaped elsewhere, after their exit was handled.
-static HELD: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// The runner, which is reaped elsewhere after its exit was handled.
+static RUNNER: AtomicU32 = AtomicU32::new(0);
 
 /// Many exits are handled together.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Excludes this child: it is reaped elsewhere.
-pub(super) fn hold(pid: u32) {
-    held().insert(pid);
+/// Excludes this child, the runner: it is reaped elsewhere.
+pub(in crate::supervise) fn exclude(pid: u32) {
+    RUNNER.store(pid, Ordering::Relaxed);
 }
 
-/// The child was reaped, or is to be reaped here.
-pub(super) fn release(pid: u32) {
-    held().remove(&pid);
-}
-
-fn held() -> MutexGuard<'static, BTreeSet<u32>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+/// The runner was reaped, or is to be reaped here.
+pub(in crate::supervise) fn include(pid: u32) {
+    let _another = RUNNER.compare_exchange(pid, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Makes this process the parent of its descendants' orphans.
 /// Fails on Linux before 3.4.
-pub(crate) fn adopt() -> std::io::Result<()> {
+pub(crate) fn become_parent() -> std::io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Children in the wrapper's process group, which the wrapper started before an upgrade. No other code waits for them any more.
-pub(crate) fn of_earlier_program() -> BTreeSet<u32> {
-    let own_group = own_group();
-    let is_ours = |pid: &u32| Process::of(*pid).is_some_and(|process| process.group == own_group);
-    children().into_iter().filter(is_ours).collect()
-}
-
-/// Reaps orphans whenever a child has exited, and children of the [earlier program](of_earlier_program). Returns only when the signal handler ends.
-pub(crate) async fn collect(mut child_ended: Signal, mut earlier: BTreeSet<u32>) {
+/// Reaps orphans whenever a child has exited. Returns only when the signal handler ends.
+pub(crate) async fn collect(mut child_ended: Signal) {
     loop {
-        collect_now(&mut earlier);
+        collect_now();
         sleep(COLLECT_INTERVAL).await;
         if child_ended.recv().await.is_none() {
             return;
@@ -57,18 +45,15 @@ pub(crate) async fn collect(mut child_ended: Signal, mut earlier: BTreeSet<u32>)
     }
 }
 
-fn own_group() -> u32 {
-    Process::of(std::process::id()).map_or(0, |process| process.group)
-}
-
-fn collect_now(earlier: &mut BTreeSet<u32>) {
+fn collect_now() {
     let me = std::process::id();
-    let own_group = own_group();
+    let own_group = Process::of(me).map_or(0, |process| process.group);
     for child in children() {
-        let ours = Process::of(child).filter(|process| process.parent == me && process.has_ended());
         // Other children of the wrapper are in its process group, and are reaped by the code that started them.
-        if ours.is_some_and(|process| process.group != own_group || earlier.remove(&child))
-            && !held().contains(&child)
+        let is_orphan = Process::of(child)
+            .is_some_and(|process| process.parent == me && process.has_ended() && process.group != own_group);
+        if is_orphan
+            && RUNNER.load(Ordering::Relaxed) != child
             && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)
         {
             let _collected = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -6,8 +6,6 @@ use std::{
     time::Duration,
 };
 
-use super::exit::Exit;
-
 /// One process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
@@ -19,8 +17,6 @@ pub(super) struct Process {
     /// The state of its first thread.
     state: u8,
     threads: u32,
-    /// The exit status as `wait` returns it. 0 for a running process, and where this user may not read it.
-    status: i32,
 }
 
 impl Process {
@@ -55,7 +51,6 @@ impl Process {
             start_ticks: field(22)?.parse().ok()?,
             state: field(3)?.bytes().next()?,
             threads: field(20)?.parse().ok()?,
-            status: field(52).and_then(|status| status.parse().ok()).unwrap_or_default(),
         })
     }
 
@@ -73,51 +68,12 @@ impl Process {
     pub(super) fn is_suspended(&self) -> bool {
         matches!(self.state, b'T' | b't')
     }
-
-    /// How the process with this PID and start time ended. `None` while it is running, after its parent has reaped it, and where this user may not
-    /// read it.
-    pub(super) fn exit_of(pid: u32, start_ticks: u64) -> Option<Exit> {
-        // Read first: its parent may reap the process between the two.
-        let may_read = may_read_status(pid);
-        Self::of(pid).filter(|process| process.start_ticks == start_ticks)?.exit(may_read)
-    }
-
-    fn exit(&self, may_read: bool) -> Option<Exit> {
-        match (self.has_ended(), self.status) {
-            (false, _) => None,
-            // The kernel also shows 0 to users who may not read the status.
-            (true, 0) => may_read.then_some(Exit::Code(0)),
-            (true, status) if status & 0x7f == 0 => Some(Exit::Code((status >> 8) & 0xff)),
-            (true, status) => Some(Exit::Signal(status & 0x7f)),
-        }
-    }
-}
-
-/// Whether this process can read the exit status of `pid`: with `CAP_SYS_PTRACE`, or as its user and group.
-fn may_read_status(pid: u32) -> bool {
-    const CAP_SYS_PTRACE: u64 = 1 << 19;
-    let status = |who: &str| fs::read_to_string(format!("/proc/{who}/status")).unwrap_or_default();
-    let line = |status: &str, name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .map(|rest| rest.trim().to_owned())
-            .unwrap_or_default()
-    };
-    let capabilities = u64::from_str_radix(&line(&status("self"), "CapEff:"), 16).unwrap_or_default();
-    let all_are = |name: &str, id: u32| {
-        let ids = line(&status(&pid.to_string()), name);
-        !ids.is_empty() && ids.split_ascii_whitespace().all(|found| found == id.to_string())
-    };
-    capabilities & CAP_SYS_PTRACE != 0
-        || (all_are("Uid:", rustix::process::geteuid().as_raw())
-            && all_are("Gid:", rustix::process::getegid().as_raw()))
 }
 
 #[cfg(test)]
 impl Process {
     pub(super) fn child_of(parent: u32, pid: u32) -> Self {
-        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', threads: 1, status: 0 }
+        Self { pid, parent, group: pid, start_ticks: 1, state: b'S', threads: 1 }
     }
 }
 
@@ -134,10 +90,7 @@ mod tests {
         let read = Process::parse(&stat).unwrap();
         assert_eq!((read.pid, read.parent, read.group, read.start_ticks), (17, 4, 5, 22));
         assert_eq!(read.threads, 20);
-        let ended = Process { state: b'Z', threads: 1, ..read };
-        assert_eq!(ended.exit(true), Some(Exit::Code(42)));
-        assert_eq!(Process { status: 9, ..ended }.exit(true), Some(Exit::Signal(9)));
-        assert_eq!(read.exit(true), None);
+        assert!(!read.has_ended() && Process { state: b'Z', threads: 1, ..read }.has_ended());
         assert_eq!(Process::parse("17 (x"), None);
     }
 
@@ -157,7 +110,7 @@ mod tests {
         while of().state != b'Z' {
             std::thread::yield_now();
         }
-        assert!(!of().has_ended() && of().exit(true).is_none(), "{:?}", of());
+        assert!(!of().has_ended(), "{:?}", of());
         let pid = python.id();
         assert!(crate::supervise::process::Identity::of(pid).unwrap().is_alive().unwrap());
         python.kill().unwrap();
@@ -165,22 +118,5 @@ mod tests {
             std::thread::yield_now();
         }
         python.wait().unwrap();
-    }
-
-    #[test]
-    fn zombie_exit_status_is_read() {
-        for (script, exit) in
-            [("exit 42", Exit::Code(42)), ("exit 0", Exit::Code(0)), ("kill -9 $$", Exit::Signal(9))]
-        {
-            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-            let start_ticks = Process::of(child.id()).unwrap().start_ticks;
-            let ended = || Process::exit_of(child.id(), start_ticks);
-            while ended().is_none() {
-                std::thread::yield_now();
-            }
-            assert_eq!(ended(), Some(exit), "{script}");
-            assert_eq!(Process::exit_of(child.id(), start_ticks + 1), None);
-            child.wait().unwrap();
-        }
     }
 }

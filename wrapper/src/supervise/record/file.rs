@@ -24,7 +24,7 @@ pub struct Record {
     _lock: Option<Lock>,
 }
 
-/// Why a state file cannot be used. Continuing without it could start a second runner.
+/// Why a state file cannot be used. Continuing without it could start a second runner, or a drained one.
 #[derive(Debug, Error)]
 pub enum RecordError {
     #[error(
@@ -42,8 +42,8 @@ pub enum RecordError {
     /// Another release wrote it, and it may contain values that must not be ignored.
     #[error(
         "--state-file {path:?}: has format {format:?}, written by a newer grit-wrapper; this version ({version}) supports format \
-         {known:?}. Nothing was changed: {runner} may still be running. Restart the newer grit-wrapper: it adopts the runner. To \
-         downgrade, first stop the service with the newer version: the stop drains the runner and removes the file",
+         {known:?}. Nothing was changed: {runner} may still be running. Start the newer grit-wrapper again, \
+         which continues from this file. Before a downgrade, start a drained runner or let its drain end, and then remove the file",
         version = env!("CARGO_PKG_VERSION"),
         known = format::VERSION,
         runner = .runner.map_or_else(|| "a runner".to_owned(), |pid| format!("the runner (PID {pid})")),

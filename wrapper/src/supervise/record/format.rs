@@ -2,10 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::supervise::{
-    core::Supervision,
-    process::{Identity, Origin, Program},
-};
+use crate::supervise::core::{ChildInfo, Supervision};
 
 /// The content of the state file: the state of the supervision, and how its process is found.
 ///
@@ -14,13 +11,10 @@ use crate::supervise::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     version: Version,
-    /// The wrapper that has written it.
-    writer: Option<Identity>,
-    pub(super) supervision: Supervision,
-    /// Of the process that the state names.
-    pub(super) origin: Origin,
-    /// The program of the exec barrier, while the process waits there.
-    pub(super) barrier: Option<Program>,
+    pub supervision: Supervision,
+    /// systemd's id of the start of the process that the state names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    invocation: Option<String>,
 }
 
 /// The format version, [`VERSION`]. Another version is not read.
@@ -45,15 +39,22 @@ pub(super) enum Unreadable {
 }
 
 impl Saved {
-    pub(crate) fn new(supervision: &Supervision, origin: Option<&Origin>, barrier: Option<Program>) -> Self {
-        let origin = origin.cloned().unwrap_or_default();
-        let writer = Identity::own();
-        Self { version: Version::One, writer, supervision: supervision.clone(), origin, barrier }
+    pub(crate) fn new(supervision: &Supervision, invocation: Option<&str>) -> Self {
+        Self {
+            version: Version::One,
+            supervision: supervision.clone(),
+            invocation: invocation.map(str::to_owned),
+        }
     }
 
-    /// Whether this process has written it, before it executed another program.
-    pub(super) fn is_own(&self) -> bool {
-        self.writer.is_some() && self.writer == Identity::own()
+    /// The process that the state names, which may have exited.
+    pub(crate) fn process(&self) -> Option<ChildInfo> {
+        self.supervision.state.child()
+    }
+
+    /// The same process, and systemd's id of its start.
+    pub(crate) fn process_of_unit(&self) -> Option<(ChildInfo, String)> {
+        Some((self.process()?, self.invocation.clone()?))
     }
 
     /// Reads a file of this version.

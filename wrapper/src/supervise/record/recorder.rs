@@ -8,7 +8,7 @@ use tracing::{error, info};
 use super::{file::Record, format::Saved};
 
 /// Delay before a failed write is repeated.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+pub(in crate::supervise) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The record, if there is one, and whether it is up to date.
 #[derive(Debug, Default)]

@@ -4,16 +4,47 @@ use std::{collections::VecDeque, io, sync::Arc};
 
 use tracing::{error, info, warn};
 
-use super::{Task, observation, requests};
+use super::{Change, Owner, Task, observation, requests};
 use crate::supervise::{
-    core::{Callback, ChildInfo, Effect, Event, Moment},
-    process::Signal,
+    core::{Callback, Effect, Event, Moment, Refusal},
+    process::{Exit, Signal},
     surroundings::Completion,
 };
 
-impl Task {
-    /// The exit of the child that has exited. Requests and timers wait meanwhile, for seconds, because they could act on a child that no longer exists.
-    pub(super) async fn exit(&mut self) -> Option<Event> {
+impl<O: Owner> Task<O> {
+    /// What has happened to the child. After its exit, requests and timers wait, for seconds, because they could act on a child that no longer exists.
+    pub(super) async fn news(&mut self) -> io::Result<Option<Event>> {
+        let Some(change) = self.owner.news().await? else { return Ok(None) };
+        if let Change::Exited(exit) = change {
+            self.note_last_reads(exit).await;
+        }
+        Ok(Some(match change {
+            Change::Appeared(child) => Event::Appeared(child),
+            Change::Exited(exit) => Event::Exited(exit),
+            Change::NotRestarted => Event::NotRestarted,
+        }))
+    }
+
+    /// Looks whether there is a child that the state does not have. The request follows what was found. From now on, others cannot start a child.
+    pub(super) async fn look(&mut self, request: &Event) -> Result<Vec<(Event, bool)>, Refusal> {
+        let held = self.owner.hold(request.is_held() || self.supervision.is_held());
+        let news = match held {
+            Ok(()) => self.news().await,
+            Err(error) => Err(error),
+        };
+        match news {
+            Ok(None) => Ok(vec![(Event::Looked(Box::new(request.clone())), true)]),
+            // Nothing else is known yet.
+            Ok(Some(news)) => Ok(vec![(news, false), (request.clone(), true)]),
+            Err(error) => {
+                error!(%error, "cannot read whether the runner runs");
+                Err(Refusal::OwnerSilent)
+            }
+        }
+    }
+
+    /// What was read of a child that has exited now, before its exit is handled.
+    async fn note_last_reads(&mut self, exit: Exit) {
         // The last probe may show that it aborts its jobs.
         if matches!(self.observed.has_changed(), Ok(true))
             && let Some(event) = observation(&mut self.observed).await
@@ -27,10 +58,7 @@ impl Task {
         {
             self.note(event);
         }
-        let leftovers = self.supervision.leftovers(&self.policy);
-        let child = self.child.as_mut()?;
-        let pid = child.pid();
-        let exit = child.exit(leftovers).await;
+        let pid = self.supervision.state.child().map(|child| child.pid());
         if self.supervision.is_drain_aborted() && exit.is_success() {
             warn!(
                 pid,
@@ -42,11 +70,11 @@ impl Task {
                 "the runner may have given up reporting the end of at least one job to GitLab during the drain"
             );
         }
-        Some(Event::Exited(exit))
     }
 
     pub(super) async fn perform(&mut self, effect: Effect, events: &mut VecDeque<Event>) {
         match effect {
+            Effect::Save => self.save(),
             Effect::Spawn => {
                 self.publish();
                 events.push_back(self.spawn().await);
@@ -58,14 +86,13 @@ impl Task {
                     self.journal.as_ref().map(|journal| journal.last_error(child.pid(), child.started.at));
             }
             Effect::Count(counted) => self.surroundings.count(counted),
-            Effect::Leave => {}
+            Effect::Look(_) | Effect::Leave => {}
         }
     }
 
     async fn signal(&mut self, signal: Signal) -> Option<Event> {
-        let child = self.child.as_mut()?;
-        let pid = child.pid();
-        match child.signal(signal).await {
+        let pid = self.supervision.state.child()?.pid();
+        match self.owner.signal(signal).await {
             Ok(()) => {
                 info!(%signal, pid, "signal sent to the runner");
                 if signal == Signal::Drain
@@ -93,36 +120,16 @@ impl Task {
     async fn spawn(&mut self) -> Event {
         // It is of an earlier child.
         self.reading = None;
-        match self.try_spawn().await {
+        match self.owner.start().await {
             Ok(child) => {
                 info!(pid = child.pid(), "runner started");
                 Event::Spawned(child)
             }
             Err(error) => {
-                self.child = None;
                 error!(%error, "cannot start the runner");
                 Event::SpawnFailed(Arc::from(error.to_string()))
             }
         }
-    }
-
-    async fn try_spawn(&mut self) -> io::Result<ChildInfo> {
-        let child = self.child.insert(self.spawner.spawn().await?);
-        let info = ChildInfo { process: child.identity(), started: Moment::now() };
-        self.note(Event::Forked(info));
-        // The next wrapper must be able to find the child before it becomes a runner, in the state file or by its cgroup. Otherwise that wrapper would
-        // start a second runner or, with an older state file, report that the runner has exited.
-        self.save();
-        if let Some(child) = &mut self.child {
-            if let Some(error) = &self.supervision.save_error
-                && !child.has_cgroup()
-            {
-                child.kill_and_collect();
-                return Err(io::Error::other(format!("the state file cannot be written: {error}")));
-            }
-            child.release().await?;
-        }
-        Ok(info)
     }
 
     pub(super) fn send(&mut self, callback: Callback) {

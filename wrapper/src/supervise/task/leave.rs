@@ -1,23 +1,20 @@
-//! The end of the task, and its pause for an upgrade: what the next wrapper, or the new program, finds.
+//! The end of the task: what the next wrapper finds.
 
 use std::time::Duration;
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
-use super::Task;
+use super::{Owner, Task};
 use crate::supervise::{
-    core::{Callback, Event, Refusal, StopId},
-    handle::{Command, Paused, Reply},
+    core::{Callback, Event, StopId},
+    handle::Command,
 };
 
 /// How long a wrapper that shuts down waits for callbacks: two attempts that time out, or half a minute of quick failures.
 const CALLBACK_WAIT: Duration = Duration::from_secs(25);
 
-impl Task {
+impl<O: Owner> Task<O> {
     /// Waits until the callbacks are finished, for at most [`CALLBACK_WAIT`]. Requests are rejected in that time.
     pub(super) async fn finish_callbacks(&mut self) {
         let until = Instant::now() + CALLBACK_WAIT;
@@ -63,16 +60,5 @@ impl Task {
             None => {}
         }
         self.save();
-    }
-
-    /// Prepares an upgrade, and waits until it has failed: otherwise the new program continues from the state file.
-    pub(super) async fn pause(&mut self, reply: Reply<Paused>) {
-        let (paused, failed) = oneshot::channel();
-        let ready = match self.recorder.has_file() {
-            true => self.recorder.save(self.saved()).map_err(|_| Refusal::StateNotSaved),
-            false => Err(Refusal::NoStateFile),
-        };
-        let _gone = reply.send(ready.map(|()| Paused { _until_dropped: paused }));
-        let _dropped = failed.await;
     }
 }

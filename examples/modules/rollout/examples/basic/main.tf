@@ -7,7 +7,7 @@ module "rollout" {
       instance_id     = instance.id
       instance_name   = key
       address         = instance.private_ip
-      wrapper_address = "unix:///run/grit-wrapper/wrapper.sock"
+      wrapper_address = "unix:///run/grit-wrapper/gitlab-runner.service.sock"
     }
   }
 

@@ -22,7 +22,7 @@ impl Api {
         let supervision = self.control.supervision();
         let status = match &supervision.state {
             // Never `stopped`, which is final: a runner may follow.
-            State::Idle | State::Starting { .. } | State::Backoff { .. } => RunnerStatus::Unknown,
+            State::Idle | State::Starting | State::Backoff { .. } => RunnerStatus::Unknown,
             // The runner is stopped as soon as it has started, and accepts no job.
             State::Stopping { .. } => RunnerStatus::InShutdown,
             State::Running { .. } => RunnerStatus::Running,

@@ -1,9 +1,6 @@
 //! A bound address, and the rules for binding.
 
-use std::{
-    fmt, io,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::fmt;
 
 use super::{
     LostSockets,
@@ -22,22 +19,6 @@ impl Listener {
     pub(crate) fn report_to(&mut self, lost: &LostSockets) {
         if let Self::Unix(socket) = self {
             socket.report_to(lost.clone());
-        }
-    }
-
-    /// Another descriptor of the socket.
-    pub(super) fn copy(&self) -> io::Result<OwnedFd> {
-        match self {
-            Self::Unix(socket) => socket.as_fd().try_clone_to_owned(),
-            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-        }
-    }
-
-    /// Device and inode of the file of a unix socket.
-    pub(super) fn file(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Unix(socket) => Some(socket.file()),
-            Self::Tcp(_) => None,
         }
     }
 }

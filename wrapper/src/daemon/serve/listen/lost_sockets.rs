@@ -17,13 +17,14 @@ impl LostSockets {
     /// Returns the text of the error, unless it was reported before.
     pub(crate) fn add(&self, address: &Address, error: ListenError) -> Option<String> {
         let error = format!("{:#}", anyhow::Error::new(error));
+        let fault = format!("the wrapper does not listen on {error}");
         let is_new = self.0.send_if_modified(|health| {
-            health.lost_sockets.insert(address.to_string(), error.clone()).as_ref() != Some(&error)
+            health.faults.insert(address.to_string(), fault.clone()).as_ref() != Some(&fault)
         });
         is_new.then_some(error)
     }
 
     pub(crate) fn remove(&self, address: &Address) {
-        self.0.send_if_modified(|health| health.lost_sockets.remove(&address.to_string()).is_some());
+        self.0.send_if_modified(|health| health.faults.remove(&address.to_string()).is_some());
     }
 }

@@ -2,7 +2,6 @@
 
 mod address;
 mod error;
-mod kept;
 mod listener;
 mod lost_sockets;
 mod tcp;
@@ -11,7 +10,6 @@ mod unix;
 pub use self::{
     address::{Address, AddressError},
     error::ListenError,
-    kept::{EarlierSockets, KeptSockets},
     listener::{Listener, Rules},
     lost_sockets::LostSockets,
     unix::{SocketAccess, UnixSocket},
@@ -21,22 +19,6 @@ pub use crate::supervise::lock_wait::LockOwner;
 /// The default of --grpc-listen. GRIT's modules use this path for the upstream wrapper. The upstream default, tcp://localhost:7777, would let
 /// every local process stop the runner, CI jobs included.
 pub const DEFAULT_ADDRESS: &str = "unix:///var/run/gitlab-runner-wrapper.sock";
-
-/// Takes the socket that stayed open during an upgrade, or listens on `address`.
-pub async fn open_address(
-    address: &Address,
-    rules: &Rules,
-    earlier: &mut EarlierSockets,
-) -> Result<Listener, ListenError> {
-    match earlier.take(address, rules) {
-        Some(kept) => kept.map_err(|source| ListenError::Io {
-            address: address.clone(),
-            what: "use the socket from before the upgrade",
-            source,
-        }),
-        None => bind(address, rules).await,
-    }
-}
 
 /// Listens on `address`. A stale socket is replaced; a socket in use is not changed. If its wrapper was killed and is still terminating,
 /// this waits up to 2 s.

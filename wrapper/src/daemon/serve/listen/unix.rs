@@ -76,23 +76,9 @@ pub struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// A socket that stayed open during an upgrade of this process.
-    pub(super) fn kept(
-        listener: UnixListener,
-        path: PathBuf,
-        file: (u64, u64),
-        access: SocketAccess,
-    ) -> Self {
-        Self { listener, path, file, access, lost: None }
-    }
-
     /// Reports a missing file there.
     pub(super) fn report_to(&mut self, lost: LostSockets) {
         self.lost = Some(lost);
-    }
-
-    pub(super) fn file(&self) -> (u64, u64) {
-        self.file
     }
 
     pub fn path(&self) -> &Path {

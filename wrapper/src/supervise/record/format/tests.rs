@@ -6,8 +6,7 @@ use super::*;
 use crate::supervise::core::State;
 
 /// The format of the first release. Every later wrapper must read it, because a runner may be running.
-const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boot":"00000000-0000-0000-0000-000000000001"},
-    "supervision":{
+const FIRST: &str = r#"{"version":"1","invocation":"0123456789abcdef0123456789abcdef","supervision":{
         "state":{"Stopping":{
             "child":{"process":{"pid":4242,"start_ticks":17,"boot":"00000000-0000-0000-0000-000000000001"},
                 "started":{"monotonic":1000,"wall":1700000000000}},
@@ -17,12 +16,10 @@ const FIRST: &str = r#"{"version":"1","writer":{"pid":4240,"start_ticks":15,"boo
                 "aborts_jobs":false,"lost_results":false,"open_requests":0,"unconfirmed":false,"outcome":null},
             "phase":{"Draining":{"since":{"monotonic":3000,"wall":1700000002000},"repeated":false}}}},
         "leaving":false,
-        "restarts":{"count":3,"failures":2,"automatic":true,"stable_at":null},
+        "restarts":{"count":3,"failures":2,"automatic":true},
         "last_stop":null,
         "observed":{"aborts_jobs":true,"results_lost_from":null,"shutdown_timeout":{"secs":600,"nanos":0},
-            "reports_requests":true}},
-    "origin":{"command":["gitlab-runner","run"],"seen":[[4243,18]],"cgroup":null},
-    "barrier":null}"#;
+            "reports_requests":true}}}"#;
 
 fn first() -> serde_json::Value {
     serde_json::from_str(FIRST).unwrap()
@@ -60,13 +57,9 @@ fn format_version_1_is_read_and_written() {
 #[test]
 fn unknown_fields_are_ignored() {
     let mut json = first();
-    for place in [
-        "",
-        "/supervision",
-        "/supervision/state/Stopping/child/process",
-        "/supervision/state/Stopping/stop",
-        "/origin",
-    ] {
+    for place in
+        ["", "/supervision", "/supervision/state/Stopping/child/process", "/supervision/state/Stopping/stop"]
+    {
         json.pointer_mut(place).unwrap()["added"] = serde_json::json!({"in": "a later release"});
     }
     assert_eq!(parse(&json).unwrap(), parse(&first()).unwrap());
@@ -78,7 +71,7 @@ fn other_format_version_is_rejected() {
     json["version"] = "2".into();
     let refused = |json: &_| matches!(parse(json), Err(Unreadable::OtherVersion { version, runner: Some(4242) }) if version == "2");
     assert!(refused(&json));
-    json["origin"] = "of another kind".into();
+    json["invocation"] = 7.into();
     assert!(refused(&json));
     json["version"] = serde_json::Value::Null;
     assert!(matches!(parse(&json), Err(Unreadable::Broken(_))));
@@ -86,7 +79,7 @@ fn other_format_version_is_rejected() {
 
 #[test]
 fn missing_required_fields_are_rejected() {
-    for field in ["version", "supervision", "origin"] {
+    for field in ["version", "supervision"] {
         let mut json = first();
         json.as_object_mut().unwrap().remove(field);
         assert!(matches!(parse(&json), Err(Unreadable::Broken(_))), "{field}");

@@ -107,7 +107,7 @@ async fn socket_whose_file_is_gone_is_created_again() {
         let mut socket = bind(&Address::Unix(path.clone()), &path, &access).await.unwrap();
         let (health, observed) = watch::channel(Health::default());
         socket.report_to(LostSockets::new(health));
-        let missing = || observed.borrow().lost_sockets.values().cloned().collect::<Vec<_>>().concat();
+        let missing = || observed.borrow().faults.values().cloned().collect::<Vec<_>>().concat();
         let accepting = tokio::spawn(async move { socket.accept().await.map(drop) });
         sleep(CHECK_INTERVAL / 2).await;
         lose(&path);

@@ -1,0 +1,76 @@
+//! The command of `ExecStop=`: it drains the runner through the wrapper, and takes the place of a wrapper that does not respond
+//! (`cli::unit_commands`). Without a drain, it gives up, and systemd sends SIGQUIT.
+
+use std::time::Duration;
+
+use grit_wrapper::supervise::{Event, Mode, Stop, StopId};
+
+use super::{
+    super::{
+        gitlab::{GIVEN_UP, STOP_KILLED},
+        world::{Happening, Inner},
+    },
+    Happens,
+    file::File,
+};
+
+/// `RETRY_INTERVAL`, `ACCEPTED_INTERVAL` and `ATTEMPTS`.
+const RETRY_INTERVAL: Duration = Duration::from_secs(3);
+const ACCEPTED_INTERVAL: Duration = Duration::from_secs(60);
+const ATTEMPTS: u32 = 4;
+
+impl Inner {
+    /// It asks for the drain of this runner, until the runner has exited.
+    pub(super) fn exec_stops(&mut self, instance: &str, pid: u32, failures: u32) {
+        if !self.runner_to_stop(instance, pid) {
+            return;
+        }
+        let again = |it: &mut Self, after, failures| {
+            it.later(instance, after, Happening::Host(Happens::ExecStops { pid, failures }));
+        };
+        let Some(host) = self.hosts.get(instance) else { return };
+        let drain_timeout = host.drain_timeout;
+        match &host.wrapper {
+            // It is this command.
+            Some(wrapper) if wrapper.is_exec_stop => {}
+            // The request waits for the task.
+            Some(wrapper) if wrapper.busy.is_some() => again(self, Duration::from_millis(100), failures),
+            Some(_) => {
+                let answer = self.deliver(instance, Event::Stop(by_systemd().within(drain_timeout)));
+                let is_there = self.hosts.get(instance).is_some_and(|host| host.wrapper.is_some());
+                match answer {
+                    Ok(_) => {
+                        self.trace.count("exec-stop drains through the wrapper");
+                        again(self, ACCEPTED_INTERVAL, 0);
+                    }
+                    Err(_) if is_there && failures + 1 >= ATTEMPTS => {
+                        self.exec_stop_gives_up(instance, pid, GIVEN_UP);
+                    }
+                    Err(_) => {
+                        self.trace.count("exec-stop: the wrapper has refused, or was killed");
+                        again(self, RETRY_INTERVAL, failures + 1);
+                    }
+                }
+            }
+            None if failures + 1 < ATTEMPTS => again(self, RETRY_INTERVAL, failures + 1),
+            // `RecordError::Broken`.
+            None if matches!(host.file, File::Broken) => self.exec_stop_gives_up(instance, pid, GIVEN_UP),
+            None => self.exec_stop_is_wrapper(instance),
+        }
+    }
+
+    /// This command has ended as a wrapper. `is_killed`: systemd then continues the stop without it.
+    pub(super) fn exec_stop_ended(&mut self, instance: &str, is_killed: bool) {
+        let runner = self.hosts.get(instance).and_then(|host| host.runner.as_ref());
+        if let Some(pid) = runner.map(|runner| runner.pid)
+            && self.runner_to_stop(instance, pid)
+        {
+            self.exec_stop_gives_up(instance, pid, if is_killed { STOP_KILLED } else { GIVEN_UP });
+        }
+    }
+}
+
+/// The drain that this command requests.
+pub(super) fn by_systemd() -> Stop {
+    Stop::new(StopId::Signal, Mode::Graceful)
+}

@@ -1,0 +1,152 @@
+//! The supervisor of `run`: of a child, or of the main process of a unit.
+
+use std::{collections::BTreeMap, env, ffi::OsString, pin::Pin, sync::Arc};
+
+use tokio::{runtime, sync::watch};
+use tracing::{error, warn};
+
+use super::{addresses::StateFile, error::RunError};
+use crate::{
+    daemon::{
+        callback::CallbackSender,
+        counters::Counters,
+        settings::{Settings, Target},
+        unit_files::FOLDER,
+    },
+    runner::Health,
+    supervise::{
+        End, Handle, Moment, Owner, Supervision, Task, Unit, UnitName,
+        journal::Journal,
+        owner::Child,
+        process::{CommandLine, Spawner},
+        record::{Record, Saved},
+    },
+};
+
+/// The faults of the runner's unit have keys that begin with this.
+const UNIT_FAULT: &str = "unit ";
+
+fn spawner(listen_address: Option<String>, command: CommandLine) -> Spawner {
+    let address = listen_address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
+    Spawner { env: address.into_iter().collect(), not_inherited: &OF_SYSTEMD, ..Spawner::new(command) }
+}
+
+/// The variables of systemd for the wrapper itself.
+const OF_SYSTEMD: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// The task of a supervisor.
+pub(super) type Supervising = Pin<Box<dyn Future<Output = End> + Send>>;
+
+/// The supervisor of the target. `listen_address`: for a child that has none.
+pub(super) fn of_target(
+    settings: &Settings,
+    listen_address: Option<String>,
+    state: Option<StateFile>,
+    counters: &Arc<Counters>,
+    health: &watch::Sender<Health>,
+) -> Result<(Supervising, Handle), RunError> {
+    match &settings.target {
+        Target::Command(words) => {
+            let command = CommandLine::new(words.clone(), env::var_os("PATH"))?;
+            of_child(settings, &command, listen_address, state, counters)
+        }
+        Target::Unit(unit) => of_unit(settings, unit, state, counters, health),
+    }
+}
+
+/// The supervisor of a child. If the runner of a wrapper that was killed is running, its exit is waited for.
+fn of_child(
+    settings: &Settings,
+    command: &CommandLine,
+    listen_address: Option<String>,
+    state: Option<StateFile>,
+    counters: &Arc<Counters>,
+) -> Result<(Supervising, Handle), RunError> {
+    let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
+    let spawner = spawner(listen_address, command.clone());
+    let earlier = saved.as_ref().and_then(Saved::process);
+    let owner = Child::with_earlier(spawner, earlier).map_err(RunError::Earlier)?;
+    let (now, policy) = (Moment::now(), &settings.policy);
+    let supervision = saved.map(|saved| match (earlier, owner.is_running()) {
+        (Some(child), true) => {
+            warn!(pid = child.pid(), "the runner of a killed wrapper is running: waiting for its exit");
+            saved.supervision.of_killed_parent(now, policy)
+        }
+        (Some(_), false) => {
+            warn!("the runner of a killed wrapper has exited");
+            saved.supervision.of_killed_parent(now, policy)
+        }
+        (None, _) => saved.supervision.continued(now, policy),
+    });
+    check_command(command, owner.is_running())?;
+    Ok(supervisor(settings, owner, (record, supervision), None, counters))
+}
+
+/// The supervisor of the main process of a unit.
+fn of_unit(
+    settings: &Settings,
+    unit: &UnitName,
+    state: Option<StateFile>,
+    counters: &Arc<Counters>,
+    health: &watch::Sender<Health>,
+) -> Result<(Supervising, Handle), RunError> {
+    let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
+    let earlier = saved.as_ref().and_then(Saved::process_of_unit);
+    let supervision = match saved {
+        Some(saved) => Some(saved.supervision.continued(Moment::now(), &settings.policy)),
+        None if Unit::is_closed(FOLDER.as_ref(), unit) => {
+            warn!(%unit, "the unit is closed for starts, but there is no state file: the drain goes on, and what a client has requested besides is lost");
+            Some(Supervision::of_lost_stop())
+        }
+        None => None,
+    };
+    let health = health.clone();
+    let faults = move |faults: Vec<String>| {
+        let numbered = |(number, fault)| (format!("{UNIT_FAULT}{number:02}"), fault);
+        let found: BTreeMap<_, _> = faults.into_iter().enumerate().map(numbered).collect();
+        health.send_if_modified(|health| {
+            let mut all = health.faults.clone();
+            all.retain(|key, _| !key.starts_with(UNIT_FAULT));
+            all.extend(found);
+            let is_new = all != health.faults;
+            health.faults = all;
+            is_new
+        });
+    };
+    let owner =
+        Unit::new(unit.clone(), FOLDER.into(), earlier, Box::new(faults)).map_err(RunError::Earlier)?;
+    Ok(supervisor(settings, owner, (record, supervision), Some(Journal::of_unit(unit)), counters))
+}
+
+fn supervisor(
+    settings: &Settings,
+    owner: impl Owner,
+    (record, supervision): (Option<Record>, Option<Supervision>),
+    journal: Option<Journal>,
+    counters: &Arc<Counters>,
+) -> (Supervising, Handle) {
+    let runtime = runtime::Handle::current();
+    let callbacks = CallbackSender::new(runtime, Arc::clone(counters), settings.callbacks.clone());
+    let (task, supervisor) = Task::new(settings.policy.clone(), owner, callbacks);
+    let mut task = task.read_log(journal);
+    if let Some(record) = record {
+        task = task.save_to(record);
+    }
+    if let Some(supervision) = supervision {
+        task = task.resume(supervision);
+    }
+    (Box::pin(task.run()), supervisor)
+}
+
+/// Fails for a command that cannot be executed, except while the runner of a killed wrapper is running.
+fn check_command(command: &CommandLine, is_running: bool) -> Result<(), RunError> {
+    match command.program() {
+        Ok(_) => Ok(()),
+        Err(error) if is_running => {
+            let error = format!("{:#}", anyhow::Error::new(error));
+            error!(error, "no runner can be started after the exit of the present one");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
