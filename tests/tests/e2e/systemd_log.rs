@@ -20,7 +20,7 @@ fn journal_line_explains_runner_failure() {
     let Some(machine) = machine(&[]) else { return };
     // Only lines of the runner process are used: not those of its children or of the wrapper.
     let script = "echo 'said on stdout'; echo 'FATAL: no config for glrt-0123456789abcdef' >&2
-        sh -c 'echo of a job >&2'; sleep 1; test -e /run/lives && exec sleep 1000; exit 3";
+        sh -c 'echo of a job >&2'; test -e /run/lives && exec sleep 1000; exit 3";
     program::script(&machine.system.path("/usr/bin/gitlab-runner"), script).unwrap();
     drop_in(&machine, RUNNER_UNIT, "[Service]\nRestart=no\n");
     machine.start_wrapper();
@@ -66,8 +66,7 @@ fn lines_of_runners_log_do_not_change_outcome() {
 #[test]
 fn hanging_journalctl_delays_only_the_line() {
     let Some(machine) = machine(&[]) else { return };
-    program::script(&machine.system.path("/usr/bin/gitlab-runner"), "echo FATAL >&2; sleep 1; exit 3")
-        .unwrap();
+    program::script(&machine.system.path("/usr/bin/gitlab-runner"), "echo FATAL >&2; exit 3").unwrap();
     std::fs::create_dir(machine.system.path("/opt/hangs")).unwrap();
     program::script(&machine.system.path("/opt/hangs/journalctl"), "exec sleep 1000").unwrap();
     adjust(&machine, "Environment=PATH=/opt/hangs:/usr/bin:/bin");

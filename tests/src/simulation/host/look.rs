@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use grit_wrapper::{
-    supervise::{Event, Refusal, State},
+    supervise::{ChildInfo, Event, Moment, Refusal, State},
     testing,
 };
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    Happens, Owner,
+    Happens, Owner, identity,
     unit::{Phase, SHOWN_WITHIN},
     wrapper::{Busy, Killed},
 };
@@ -59,7 +59,7 @@ impl Inner {
             return Ok(Err(Refusal::OwnerSilent));
         }
         self.survives(instance)?;
-        Ok(match self.look(instance) {
+        Ok(match self.news(instance) {
             Ok(None) => Ok(vec![(Event::Looked(Box::new(request)), true)]),
             Ok(Some(news)) => Ok(vec![(news, false), (request, true)]),
             Err(Silent) => {
@@ -70,6 +70,29 @@ impl Inner {
     }
 
     /// `Unit::news` without a main process.
+    fn news(&mut self, instance: &str) -> Result<Option<Event>, Silent> {
+        let news = self.look(instance)?;
+        match news {
+            None | Some(Event::NotRestarted) => Ok(self.exited_unseen(instance).or(news)),
+            news => Ok(news),
+        }
+    }
+
+    /// `Unit::exited_unseen`
+    fn exited_unseen(&mut self, instance: &str) -> Option<Event> {
+        let host = self.hosts.get_mut(instance)?;
+        let boot = host.boot();
+        let (Owner::Unit(unit), Some(wrapper)) = (&host.owner, &mut host.wrapper) else { return None };
+        let pid = unit.shown()?;
+        let before = wrapper.last_known.replace(pid);
+        if wrapper.held || before.is_none_or(|before| before == pid) {
+            return None;
+        }
+        self.trace.count("the exit of a runner that was never seen is reported");
+        Some(Event::Appeared(ChildInfo { process: identity(pid, boot), started: Moment::now() }))
+    }
+
+    /// What systemd shows of a main process.
     fn look(&mut self, instance: &str) -> Result<Option<Event>, Silent> {
         let unit = self.unit(instance).ok_or(Silent)?;
         if unit.silent_until().is_some() {
@@ -98,6 +121,7 @@ impl Inner {
             }
             if let Some(wrapper) = &mut host.wrapper {
                 wrapper.is_unsettled = false;
+                wrapper.last_known = Some(child.pid());
             }
             if is_held {
                 self.trace.count("a runner is found, and the unit is closed");
@@ -135,7 +159,7 @@ impl Inner {
         if has_child || wrapper.supervision.state == State::Starting || wrapper.busy.is_some() {
             return self.schedule_look(instance);
         }
-        match self.look(instance) {
+        match self.news(instance) {
             Ok(Some(news)) => drop(self.deliver(instance, news)),
             Ok(None) | Err(Silent) => self.schedule_look(instance),
         }

@@ -192,6 +192,8 @@ pub(super) struct Wrapper {
     held: bool,
     /// There is no process, and it is not known yet whether systemd starts one.
     is_unsettled: bool,
+    /// The last process of the unit that is known; `None`: an earlier wrapper knows it.
+    last_known: Option<u32>,
     look: u64,
     idle_since: Instant,
     pub(super) supervision: Supervision,

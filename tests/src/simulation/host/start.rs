@@ -111,7 +111,8 @@ impl Inner {
         }
         host.free_since = Some(Instant::now());
         let eyes = Eyes::new(&host.setup.config);
-        host.wrapper = Some(Wrapper::new(number, supervision, eyes));
+        let last_known = saved.is_none().then_some(0);
+        host.wrapper = Some(Wrapper::new(number, supervision, last_known, eyes));
         let stray = host.runner.take_if(|_| is_child && !is_running);
         self.log(instance, format!("wrapper {number} {what}"));
         self.trace.count(format!("wrapper {what}"));

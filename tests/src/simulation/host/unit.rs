@@ -120,6 +120,11 @@ impl Unit {
         found.map(|(_, exit)| exit)
     }
 
+    /// The last process, if it has exited.
+    pub(super) fn shown(&self) -> Option<u32> {
+        self.shown.filter(|_| self.silent_until().is_none()).map(|(pid, _)| pid)
+    }
+
     /// How this process has ended.
     pub(super) fn ended_with(&self, pid: u32) -> Option<Exit> {
         self.ends.iter().find(|(of, ..)| *of == pid).map(|(_, exit, _)| *exit)

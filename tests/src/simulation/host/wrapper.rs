@@ -100,7 +100,9 @@ impl Inner {
         if event != Event::Tick && self.ticks_first(instance) {
             return self.deliver(instance, event);
         }
-        self.handle(instance, event)
+        let answer = self.handle(instance, event);
+        self.notice_exit(instance);
+        answer
     }
 
     /// The timer comes before requests and probes, and only the exit before the timer (`Task::wait`). Returns whether it was due.
@@ -425,12 +427,13 @@ impl Wrapper {
         self.number
     }
 
-    pub(super) fn new(number: u32, supervision: Supervision, eyes: Eyes) -> Self {
+    pub(super) fn new(number: u32, supervision: Supervision, last_known: Option<u32>, eyes: Eyes) -> Self {
         Self {
             number,
             is_exec_stop: false,
             held: false,
             is_unsettled: true,
+            last_known,
             look: 0,
             idle_since: Instant::now(),
             supervision,

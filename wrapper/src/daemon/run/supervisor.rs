@@ -91,7 +91,7 @@ fn of_unit(
     health: &watch::Sender<Health>,
 ) -> Result<(Supervising, Handle), RunError> {
     let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
-    let earlier = saved.as_ref().and_then(Saved::process_of_unit);
+    let earlier = saved.as_ref().map(Saved::process_of_unit);
     let supervision = match saved {
         Some(saved) => Some(saved.supervision.continued(Moment::now(), &settings.policy)),
         None if Unit::is_closed(FOLDER.as_ref(), unit) => {
@@ -113,8 +113,11 @@ fn of_unit(
             is_new
         });
     };
-    let owner =
-        Unit::new(unit.clone(), FOLDER.into(), earlier, Box::new(faults)).map_err(RunError::Earlier)?;
+    let owner = Unit::new(unit.clone(), FOLDER.into(), Box::new(faults));
+    let owner = match earlier {
+        Some(process) => owner.after(process).map_err(RunError::Earlier)?,
+        None => owner,
+    };
     Ok(supervisor(settings, owner, (record, supervision), Some(Journal::of_unit(unit)), counters))
 }
 

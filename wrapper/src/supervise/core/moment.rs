@@ -27,6 +27,12 @@ impl Moment {
         Self { at: Instant::now(), wall: SystemTime::now() }
     }
 
+    /// The moment at this time of the kernel's monotonic clock, which has passed.
+    pub fn of_monotonic(since_boot: Duration) -> Self {
+        let now = Self::now();
+        now - instant(since_boot).map_or(Duration::ZERO, |at| now.at.saturating_duration_since(at))
+    }
+
     /// The time since `earlier`, or zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.at.saturating_duration_since(earlier.at)
@@ -102,14 +108,18 @@ impl<'de> Deserialize<'de> for Moment {
     /// A value that a clock cannot represent becomes now, as does an instant of an earlier boot.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let saved = Saved::deserialize(deserializer)?;
-        let (base, since_boot) = base();
-        let monotonic = Duration::from_millis(saved.monotonic);
-        let at = match monotonic.checked_sub(since_boot) {
-            Some(later) => base.checked_add(later),
-            None => base.checked_sub(since_boot.saturating_sub(monotonic)),
-        };
+        let at = instant(Duration::from_millis(saved.monotonic)).unwrap_or_else(|| base().0);
         let wall = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(saved.wall));
-        Ok(Self { at: at.unwrap_or(base), wall: wall.unwrap_or_else(SystemTime::now) })
+        Ok(Self { at, wall: wall.unwrap_or_else(SystemTime::now) })
+    }
+}
+
+/// The instant at this time of the monotonic clock; `None` if it cannot be represented.
+fn instant(monotonic: Duration) -> Option<Instant> {
+    let (base, since_boot) = base();
+    match monotonic.checked_sub(since_boot) {
+        Some(later) => base.checked_add(later),
+        None => base.checked_sub(since_boot.saturating_sub(monotonic)),
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use self::systemctl::{LIMIT, Shown, run, show};
+use self::systemctl::{LIMIT, MAIN_START, Shown, run, show};
 pub use self::{
     exit_record::record_exit,
     name::{UnitError, UnitName},
@@ -75,6 +75,8 @@ pub struct Unit {
     idle_since: Instant,
     /// The last start that the closed unit has refused, as systemd's timestamp.
     refused_start: Option<String>,
+    /// The start of the last main process that is known, as systemd's timestamp. `None`: an earlier wrapper knows it.
+    last_start: Option<String>,
 }
 
 /// The main process. It may have exited.
@@ -87,36 +89,37 @@ struct Main {
 }
 
 impl Unit {
-    /// `folder` is the directory of the wrappers. `earlier`: the process and its invocation that an earlier wrapper has saved.
+    /// `folder` is the directory of the wrappers.
+    pub fn new(name: UnitName, folder: PathBuf, faults: UnitFaults) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            folder,
+            faults,
+            main: None,
+            held: false,
+            is_unsettled: true,
+            look_at: now,
+            idle_since: now,
+            refused_start: None,
+            last_start: Some("0".to_owned()),
+        }
+    }
+
+    /// Continues after an earlier wrapper. `process`: the process and its invocation that this wrapper has saved.
     ///
     /// # Errors
     ///
     /// If it cannot be read whether that process runs.
-    pub fn new(
-        name: UnitName,
-        folder: PathBuf,
-        earlier: Option<(ChildInfo, String)>,
-        faults: UnitFaults,
-    ) -> io::Result<Self> {
-        let main = match earlier {
+    pub fn after(self, process: Option<(ChildInfo, String)>) -> io::Result<Self> {
+        let main = match process {
             Some((child, invocation)) => {
                 let pidfd = pidfd::hold_same(&child.process)?.map(|(_, pidfd)| pidfd);
                 Some(Main { child, invocation, pidfd })
             }
             None => None,
         };
-        let now = Instant::now();
-        Ok(Self {
-            name,
-            folder,
-            faults,
-            main,
-            held: false,
-            is_unsettled: true,
-            look_at: now,
-            idle_since: now,
-            refused_start: None,
-        })
+        Ok(Self { main, last_start: None, ..self })
     }
 
     /// Whether the unit of this name is closed for each start.
@@ -177,6 +180,7 @@ impl Unit {
                 let child = ChildInfo { process, started: Moment::now() - process::age(pid) };
                 let invocation = again.get("InvocationID").to_owned();
                 self.main = Some(Main { child, invocation, pidfd: Some(pidfd) });
+                self.last_start = Some(again.get(MAIN_START).to_owned());
                 self.is_unsettled = false;
                 self.look_after(CHECK_INTERVAL);
                 return Ok(Some(child));
@@ -219,6 +223,9 @@ impl Unit {
             }
             return Ok(None);
         }
+        if let Some(child) = self.exited_unseen(&shown)? {
+            return Ok(Some(Change::Appeared(child)));
+        }
         if self.held {
             self.note_refused_start(&shown);
             if shown.is_restarting() {
@@ -232,6 +239,19 @@ impl Unit {
             return Ok(Some(Change::NotRestarted));
         }
         Ok(None)
+    }
+
+    /// The main process that was started and has exited since the last look. Its exit is the next change. A closed unit starts none.
+    fn exited_unseen(&mut self, shown: &Shown) -> io::Result<Option<ChildInfo>> {
+        let Some((pid, start)) = shown.exited() else { return Ok(None) };
+        let before = self.last_start.replace(shown.get(MAIN_START).to_owned());
+        if self.held || before.is_none() || before == self.last_start {
+            return Ok(None);
+        }
+        let process = Identity::of_exited(pid, start)?;
+        let child = ChildInfo { process, started: Moment::of_monotonic(start) };
+        self.main = Some(Main { child, invocation: shown.get("InvocationID").to_owned(), pidfd: None });
+        Ok(Some(child))
     }
 
     /// Logs a start that the closed unit has refused: `systemctl start` reports success then.

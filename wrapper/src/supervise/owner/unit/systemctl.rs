@@ -12,8 +12,11 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// The properties that are read.
 const PROPERTIES: &str = "--property=LoadState,ActiveState,SubState,MainPID,InvocationID,ExecMainPID,ExecMainCode,ExecMainStatus,\
-     ConditionResult,ConditionTimestampMonotonic,NeedDaemonReload,KillMode,KillSignal,TimeoutStopUSec,RestartUSec,OOMPolicy,ExecCondition,\
-     ExecStop,ExecStopPost";
+     ExecMainStartTimestampMonotonic,ConditionResult,ConditionTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths,KillMode,KillSignal,\
+     TimeoutStopUSec,RestartUSec,OOMPolicy,ExecCondition,ExecStop,ExecStopPost";
+
+/// When the last main process was started, in microseconds since boot.
+pub(super) const MAIN_START: &str = "ExecMainStartTimestampMonotonic";
 
 /// What systemd shows of a unit: pairs of property and value. A property can have several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +67,13 @@ impl Shown {
         self.get("MainPID").parse().ok().filter(|pid| *pid != 0)
     }
 
+    /// The PID of the last main process and the time from the boot to its start, if it has exited.
+    pub(super) fn exited(&self) -> Option<(u32, Duration)> {
+        let has_exited = self.main_pid().is_none() && !matches!(self.get("ExecMainCode"), "" | "0");
+        let pid = self.get("ExecMainPID").parse().ok().filter(|_| has_exited)?;
+        Some((pid, Duration::from_micros(self.get(MAIN_START).parse().ok()?)))
+    }
+
     /// How the process with this PID ended that was started in this invocation; `None` while that is not known.
     pub(super) fn exit_of(&self, pid: u32, invocation: &str) -> Option<Exit> {
         let is_same = self.get("InvocationID") == invocation && self.get("ExecMainPID") == pid.to_string();
@@ -104,7 +114,7 @@ mod tests {
         let shown = |main: &str, code: &str, status: &str| {
             Shown::parse(&format!(
                 "MainPID={main}\nInvocationID=a1\nExecMainPID=7\nExecMainCode={code}\nExecMainStatus={status}\n\
-                 ExecStop={{ path=/a ; argv[]=/a b=c }}\nExecStop={{ path=/d }}"
+                 ExecMainStartTimestampMonotonic=5000000\nExecStop={{ path=/a ; argv[]=/a b=c }}\nExecStop={{ path=/d }}"
             ))
         };
         assert_eq!(shown("0", "1", "3").exit_of(7, "a1"), Some(Exit::Code(3)));
@@ -116,6 +126,8 @@ mod tests {
         assert_eq!(shown("0", "1", "0").exit_of(7, "b2"), None, "another start");
         assert_eq!(shown("0", "1", "0").all("ExecStop").count(), 2);
         assert_eq!(shown("9", "1", "0").main_pid(), Some(9));
+        assert_eq!(shown("0", "1", "0").exited(), Some((7, Duration::from_secs(5))));
+        assert_eq!((shown("9", "1", "0").exited(), shown("0", "0", "0").exited()), (None, None));
     }
 
     #[test]
