@@ -119,7 +119,7 @@ fn missing_line_of_drop_in_is_a_health_reason() {
         ("TimeoutStopSec=2h", "`TimeoutStopSec=infinity`"),
         ("RestartSec=100ms", "`RestartSec=5s`"),
         ("ExecStop=", "`ExecStop=-+/usr/bin/grit-wrapper exec-stop %n`"),
-        ("ExecCondition=", "`ExecCondition=/usr/bin/test ! -e /run/grit-wrapper/held/%n`"),
+        ("ExecCondition=", "`ExecCondition=+/usr/bin/test ! -e /run/grit-wrapper/held/%n`"),
     ] {
         drop_in(&machine, RUNNER_UNIT, &format!("[Service]\n{setting}\n"));
         changed(line);

@@ -2,6 +2,8 @@
 //!
 //! docs/adr/0003-attach-to-the-unit.md has the reason of each line.
 
+use std::fs;
+
 use super::{name::UnitName, systemctl::Shown};
 
 /// The lines with a fixed value: property, its value, and the line.
@@ -12,15 +14,29 @@ const LINES: [(&str, &str, &str); 4] = [
     ("OOMPolicy", "continue", "OOMPolicy=continue"),
 ];
 
-/// The commands: property, a part of its value, and the line. `ConditionPathExists=` is in the same file, and systemctl does not show it.
+/// The commands: property, a part of its value, and the line.
 const COMMANDS: [(&str, &str, &str); 3] = [
-    ("ExecCondition", "/held/", "ExecCondition=/usr/bin/test ! -e /run/grit-wrapper/held/%n"),
+    ("ExecCondition", "/held/", "ExecCondition=+/usr/bin/test ! -e /run/grit-wrapper/held/%n"),
     ("ExecStop", " exec-stop ", "ExecStop=-+/usr/bin/grit-wrapper exec-stop %n"),
     ("ExecStopPost", " exec-stop-post ", "ExecStopPost=-+/usr/bin/grit-wrapper exec-stop-post %n"),
 ];
 
+/// A condition, which systemctl does not show: it is read from the files of the unit.
+const CONDITION: &str = "ConditionPathExists=!/run/grit-wrapper/held/%n";
+
 /// The faults of the unit, each with the line to add.
 pub(super) fn faults(unit: &UnitName, shown: &Shown) -> Vec<String> {
+    faults_of(unit, shown, has_condition(shown))
+}
+
+fn has_condition(shown: &Shown) -> bool {
+    let files = ["FragmentPath", "DropInPaths"].into_iter().flat_map(|key| shown.get(key).split(' '));
+    files
+        .filter_map(|file| fs::read_to_string(file).ok())
+        .any(|text| text.lines().any(|line| line == CONDITION))
+}
+
+fn faults_of(unit: &UnitName, shown: &Shown, has_condition: bool) -> Vec<String> {
     if shown.get("LoadState") != "loaded" {
         // `not-found`, `masked`, `bad-setting` ...
         let state = shown.get("LoadState");
@@ -28,12 +44,13 @@ pub(super) fn faults(unit: &UnitName, shown: &Shown) -> Vec<String> {
             "systemd cannot load the runner's unit {unit}: LoadState={state}; see `systemctl status {unit}`"
         )];
     }
-    let missing = |line: &str| {
+    let missing_in = |section: &str, line: &str| {
         format!(
             "the runner's unit {unit} does not have the line `{line}`: add the line to /etc/systemd/system/{unit}.d/grit-wrapper.conf, section \
-             [Service], and run `systemctl daemon-reload`"
+             [{section}], and run `systemctl daemon-reload`"
         )
     };
+    let missing = |line: &str| missing_in("Service", line);
     let fixed = LINES.iter().filter(|(key, value, _)| shown.get(key) != *value).map(|(_, _, line)| *line);
     // systemctl shows a time with its unit. The next runner must not start before the wrapper can prevent it.
     let restart = shown.get("RestartUSec");
@@ -42,6 +59,9 @@ pub(super) fn faults(unit: &UnitName, shown: &Shown) -> Vec<String> {
     let commands = COMMANDS.iter().filter(|(key, part, _)| !shown.all(key).any(|value| value.contains(part)));
     let mut faults: Vec<_> =
         fixed.chain(short).chain(commands.map(|(_, _, line)| *line)).map(missing).collect();
+    if !has_condition {
+        faults.push(missing_in("Unit", CONDITION));
+    }
     if shown.get("NeedDaemonReload") == "yes" {
         faults
             .push(format!("systemd has not read the changed files of {unit}: run `systemctl daemon-reload`"));
@@ -59,7 +79,20 @@ mod tests {
         ExecStopPost={ path=/usr/bin/grit-wrapper ; argv[]=/usr/bin/grit-wrapper exec-stop-post a.service ; }\nNeedDaemonReload=no\n";
 
     fn found(text: &str) -> Vec<String> {
-        faults(&"a.service".parse().unwrap(), &Shown::parse(text))
+        faults_of(&"a.service".parse().unwrap(), &Shown::parse(text), true)
+    }
+
+    #[test]
+    fn missing_condition_is_a_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.conf");
+        let shown = format!("{COMPLETE}FragmentPath=/nowhere\nDropInPaths=/nowhere {}\n", path.display());
+        let found = || faults(&"a.service".parse().unwrap(), &Shown::parse(&shown));
+        assert!(found()[0].contains(&format!("`{CONDITION}`")), "{:?}", found());
+        fs::write(&path, format!("[Unit]\n# {CONDITION}\n")).unwrap();
+        assert_eq!(found().len(), 1);
+        fs::write(&path, format!("[Unit]\n{CONDITION}\n")).unwrap();
+        assert_eq!(found(), [""; 0]);
     }
 
     #[test]
