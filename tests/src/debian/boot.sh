@@ -1,6 +1,7 @@
 #!/bin/sh
-# boot.sh FOLDER LOWER: boots systemd on a copy-on-write copy of the root file system LOWER, until standard input ends. Everything that it
-# makes is in namespaces of its own, and ends with them; run it as `unshare --mount sh boot.sh FOLDER LOWER`.
+# boot.sh FOLDER LOWER: boots systemd on a copy-on-write copy of the root file system LOWER, until standard input ends. Each line of standard input
+# waits for the end of this system, and boots it again. Everything that it makes is in namespaces of its own, and ends with them; run it as
+# `unshare --mount sh boot.sh FOLDER LOWER`.
 set -eu
 folder=$1
 lower=$2
@@ -18,7 +19,7 @@ for unit in basic exit final local-fs local-fs-pre multi-user network network-on
     timers umount; do
     cp "$units/$unit.target" "$folder/units/"
 done
-cp "$units/systemd-journald.service" "$units/systemd-journald.socket" "$units/systemd-journald-dev-log.socket" "$folder/units/"
+cp "$units/systemd-reboot.service" "$units/systemd-journald.service" "$units/systemd-journald.socket" "$units/systemd-journald-dev-log.socket" "$folder/units/"
 mkdir "$folder/units/sockets.target.wants"
 ln -s ../systemd-journald.socket ../systemd-journald-dev-log.socket "$folder/units/sockets.target.wants/"
 rm -rf "$units" "$root"/etc/systemd/system "$root"/etc/init.d "$root"/etc/rc?.d "$root"/usr/sbin/policy-rc.d
@@ -46,7 +47,7 @@ for device in full null random tty urandom zero; do
     touch "$root/dev/$device"
     mount --bind "/dev/$device" "$root/dev/$device"
 done
-mkdir "$root/dev/shm" "$root/dev/pts" "$root/.old"
+mkdir -p "$root/dev/shm" "$root/dev/pts" "$root/.old"
 ln -s /proc/self/fd "$root/dev/fd"
 # For units with PrivateDevices=.
 ln -s pts/ptmx "$root/dev/ptmx"
@@ -57,10 +58,16 @@ umount -l /.old
 exec env -i container=grit-test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     /lib/systemd/systemd --unit=multi-user.target --log-target=console --log-level=warning --show-status=no
 INIT
-sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" \
-    unshare --mount --pid --fork --kill-child --uts --ipc --cgroup sh "$folder/init.sh" "$root" &
-booted=$!
-read -r _ <&3 || true
+boot() {
+    sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" \
+        unshare --mount --pid --fork --kill-child --uts --ipc --cgroup sh "$folder/init.sh" "$root" &
+    booted=$!
+}
+boot
+while read -r _ <&3; do
+    wait "$booted" || true
+    boot
+done
 kill -s KILL "$booted" 2>/dev/null || true
 wait "$booted" || true
 # The last processes leave it a moment after their end.

@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -24,7 +25,7 @@ pub struct System {
     script: Child,
     /// The PID of its first process, seen from outside.
     init: u32,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl System {
@@ -55,15 +56,30 @@ impl System {
             .stderr(said)
             .spawn()
             .context("start unshare")?;
-        let mut booted = Self { script, init: 0, _folder: folder };
+        let mut booted = Self { script, init: 0, folder };
+        booted.wait_boot()?;
+        Ok(booted)
+    }
+
+    /// Reboots it as `systemctl reboot` does, and waits until it runs. All that was in `/run` and `/tmp` is gone.
+    pub fn reboot(&mut self) -> anyhow::Result<()> {
+        self.succeeds(&["systemctl", "reboot"])?;
+        let stdin = self.script.stdin.as_mut().context("its script has no standard input")?;
+        stdin.write_all(b"reboot\n").context("ask its script")?;
+        self.wait_boot()
+    }
+
+    fn wait_boot(&mut self) -> anyhow::Result<()> {
         let limit = Instant::now() + BOOT_LIMIT;
+        let earlier = self.init;
+        let log = self.folder.path().join("log");
+        let said = || fs::read_to_string(&log).unwrap_or_default();
         loop {
-            let said = || fs::read_to_string(&log).unwrap_or_default();
-            if let Some(status) = booted.script.try_wait().context("look after it")? {
+            if let Some(status) = self.script.try_wait().context("look after it")? {
                 bail!("it did not boot: {status}: {}", said());
             }
-            if booted.is_up() {
-                return Ok(booted);
+            if self.is_up(earlier) {
+                return Ok(());
             }
             if Instant::now() > limit {
                 bail!("it did not boot within {BOOT_LIMIT:?}: {}", said());
@@ -72,9 +88,10 @@ impl System {
         }
     }
 
-    fn is_up(&mut self) -> bool {
+    fn is_up(&mut self, earlier: u32) -> bool {
         let mut below = procs::descendants(self.script.id()).into_iter();
-        let Some(init) = below.find(|process| process.program == "systemd") else { return false };
+        let is_new = |process: &procs::Process| process.program == "systemd" && process.pid != earlier;
+        let Some(init) = below.find(is_new) else { return false };
         self.init = init.pid;
         self.run(&["systemctl", "is-system-running"])
             .is_ok_and(|output| output.stdout.starts_with(b"running"))

@@ -154,6 +154,36 @@ fn drained_runner_is_started_by_the_wrapper_only() {
     assert_eq!((machine.signals().len(), machine.starts()), (1, 2), "{}", machine.journal());
 }
 
+#[test]
+fn reboot_waits_for_jobs_and_ends_a_drain() {
+    let Some(mut machine) = machine(&[]) else { return };
+    machine.start_with_wrapper();
+    for (round, drain) in [false, true].into_iter().enumerate() {
+        let jobs = machine.hold_jobs(2);
+        if drain {
+            machine.ask(&["drain", "--id", "deploy-7"]);
+            machine.wait_signals(round + 1);
+        }
+        let Machine { lab, system, .. } = &mut machine;
+        std::thread::scope(|scope| {
+            let rebooted = scope.spawn(|| system.reboot());
+            poll::until("a signal to the runner", LIMIT, || match lab.events().signals(None).len() {
+                signals if signals > round => Ok(()),
+                signals => Err(signals),
+            });
+            lab.queue().release(&jobs);
+            rebooted.join().unwrap().unwrap();
+        });
+        machine.wait_level("polling");
+        let status = machine.ask(&["status"]);
+        assert!(status["drain"].is_null(), "{status}");
+        assert_eq!(machine.lab.queue().wait_all_ended(LIMIT).unwrap().lost, 0, "{}", machine.journal());
+        machine.assert_never_two_runners(0);
+        assert_eq!(machine.starts(), round + 2);
+    }
+    assert_eq!(machine.signals(), vec!["SIGQUIT".to_owned(); 2]);
+}
+
 /// GitLab's package stops its service, removes and writes the unit file, and starts the service.
 #[test]
 fn upgrade_of_gitlabs_package_drains_and_respects_drains() {
