@@ -159,7 +159,8 @@ impl Inner {
         let may_continue = host.promise.may_continue;
         host.promise = Promise { may_continue, ..Promise::default() };
         host.saved_promise = host.promise.clone();
-        if was_accepted {
+        // A wrapper may have continued it whose predecessor was killed before its answer.
+        if was_accepted || may_continue {
             host.forgotten = Some(why);
             self.trace.count(format!("drain lost: {why}"));
             self.log(instance, format!("the accepted drain is lost: {why}"));
