@@ -18,6 +18,9 @@ use crate::{
 /// When all reads of a runner that has never reported its open requests have failed for so long, they are unknown.
 const UNREADABLE: Duration = Duration::from_secs(5);
 
+/// A runner that loads its configuration has no HTTP server yet, and sends its first request just after. Longer than on a slow host; not measured.
+const LOADS_FOR: Duration = Duration::from_secs(15);
+
 /// The minimum time between two reports of numbers: each of them changes the status.
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -133,7 +136,7 @@ impl Gap {
     ) -> Option<Report> {
         self.of(child);
         let Some(read) = read else {
-            let since = *self.wait.failing_since.get_or_insert(now);
+            let since = *self.wait.failing_since.get_or_insert(now.max(child.started.at + LOADS_FOR));
             // Otherwise the runner has open requests, perhaps, until the limit of the wait.
             return (!self.is_measured && now >= since + UNREADABLE).then_some(Report::NotReported);
         };

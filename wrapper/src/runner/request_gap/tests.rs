@@ -265,8 +265,15 @@ fn slow_read_is_no_gap() {
 #[test]
 fn unreadable_metrics_are_no_gap() {
     let open = || Some(metrics(&[requests(1, 3)]));
-    let unread = [(0, 0, None), (4_900, 4_900, None), (5_000, 5_000, None)];
+    // A runner that was just started may be loading its configuration.
+    let unread = [(0, 0, None), (19_900, 19_900, None), (20_100, 20_100, None)];
     assert_eq!(reports(&config(1, 100), &unread), [None, None, Some(Report::NotReported)]);
+    let (mut gap, begin, young) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
+    let child = ChildInfo { started: young.started - Duration::from_secs(15), ..young };
+    gap.begin_wait(child);
+    for (millis, report) in [(0, None), (4_900, None), (5_100, Some(Report::NotReported))] {
+        assert_eq!(gap.wait(child, None, None, begin + Duration::from_millis(millis)), report, "{millis}");
+    }
     let read = [(0, 0, open()), (20, 20, None), (5_100, 5_100, None), (59_000, 59_000, None)];
     assert_eq!(reports(&config(1, 100), &read), [Some(Report::FirstOpen(1)), None, None, None]);
     let old = [(0, 0, Some(metrics(&[Requests::default()])))];
