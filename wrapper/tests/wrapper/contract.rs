@@ -26,7 +26,7 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::support::{Client, Start, misbehaving_child, tcp_client, unix_channel, unix_client};
+use crate::support::{Client, Start, eventually, misbehaving_child, tcp_client, unix_channel, unix_client};
 
 /// The parts of a wrapper; the test controls the steps between them.
 struct Parts {
@@ -116,15 +116,38 @@ async fn shutdown_before_child_start_is_kept() {
 }
 
 #[tokio::test]
-async fn grpc_health_service_reports_serving() {
-    let wrapper = Start::new().child(&[]);
-    drop(wrapper.client().await);
+async fn grpc_health_service_has_levels() {
+    let wrapper = Start::new().flags(&["--start-grace=0s"]).child(&[]);
+    let mut client = wrapper.client().await;
+    wrapper.child_ready().await;
     let channel = unix_channel(&wrapper.path("w.sock")).await.unwrap();
-    let mut health = HealthClient::new(channel);
-    for service in ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper"] {
+    let health = HealthClient::new(channel);
+    let check = async |service: &str| {
         let request = HealthCheckRequest { service: service.to_owned() };
-        assert_eq!(health.check(request).await.unwrap().into_inner().status(), ServingStatus::Serving);
+        health.clone().check(request).await.map(|answer| answer.into_inner().status())
+    };
+    let becomes = async |service: &str, wanted| {
+        eventually(service, async || match check(service).await {
+            Ok(found) if found == wanted => Ok(()),
+            other => Err(other),
+        })
+        .await;
+    };
+    becomes("process", ServingStatus::Serving).await;
+    for service in ["ready", "polling", "working"] {
+        assert_eq!(
+            check(service).await.unwrap(),
+            ServingStatus::NotServing,
+            "it has no HTTP server: {service}"
+        );
     }
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    becomes("process", ServingStatus::NotServing).await;
+    for service in ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper"] {
+        assert_eq!(check(service).await.unwrap(), ServingStatus::Serving, "the wrapper serves: {service}");
+    }
+    assert_eq!(check("great").await.unwrap_err().code(), tonic::Code::NotFound);
 }
 
 /// Time advances while no task is active.

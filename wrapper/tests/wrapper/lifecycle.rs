@@ -161,19 +161,28 @@ async fn unexpected_exit_reports_stopped_with_reason() {
     assert_eq!(wrapper.ended().await.code(), Some(7), "the wrapper says how the runner ended");
 }
 
-/// A service manager starts the next wrapper at once, while Terraform still needs the host of the drained runner to be without one.
+/// An engine would start the container again, while Terraform still needs the drained runner to be without a successor.
 #[tokio::test]
-async fn client_drain_outlives_exit_when_stopped() {
+async fn drain_of_client_is_no_reason_to_exit() {
     let flags = ["--start-grace=0s", "--when-stopped=exit"];
     let mut first = Start::new().flags(&flags).child(&[]);
     first.child_ready().await;
     let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
-    first.v1_client().await.drain(drain.clone()).await.unwrap();
+    let mut client = first.v1_client().await;
+    client.drain(drain.clone()).await.unwrap();
+    eventually("the runner has exited", async || {
+        let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
+        if status.state() == State::Stopped { Ok(()) } else { Err(status) }
+    })
+    .await;
+    // Each request is a transition, after which a wrapper could exit.
+    client.drain(drain.clone()).await.unwrap();
+    assert!(first.runs(), "{}", first.read("log"));
+    first.signal(Signal::TERM);
     assert_eq!(first.ended().await.code(), Some(0), "{}", first.read("log"));
 
     let mut second = Start::again(first.into_folder()).flags(&flags).child(&[]);
     let mut client = second.v1_client().await;
-    // Each request is a transition, after which a wrapper could exit.
     client.drain(drain).await.unwrap();
     let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
     assert_eq!((status.state(), status.shutting_down), (State::Stopped, false), "{status:?}");

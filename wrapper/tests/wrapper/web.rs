@@ -116,7 +116,7 @@ fn address_beyond_loopback() -> Option<std::net::IpAddr> {
 }
 
 #[tokio::test]
-async fn remote_http_clients_get_only_metrics() {
+async fn remote_http_clients_get_only_metrics_and_health() {
     let Some(ip) = address_beyond_loopback() else {
         return grit_testkit::not_covered(
             "that HTTP clients beyond loopback get the metrics only",
@@ -129,6 +129,7 @@ async fn remote_http_clients_get_only_metrics() {
     let far = near.replace("127.0.0.1", &ip.to_string());
     assert_eq!(ask(&far, "/metrics").await.0, 200);
     assert_eq!(ask(&near, "/status").await.0, 200);
+    assert_eq!(ask(&far, "/health/live").await.0, 200);
     let (status, body) = ask(&far, "/status").await;
     assert_eq!(status, 403, "{body}");
     wrapper.recorded("ready").await;
@@ -173,4 +174,38 @@ async fn slow_clients(url: &str, count: usize, part: &str) -> Vec<TcpStream> {
         stream
     });
     futures::future::join_all(slow).await
+}
+
+/// What an orchestrator sees in the life of a runner.
+#[tokio::test]
+async fn health_has_a_level_and_a_live_wrapper() {
+    let (wrapper, url) = ready(&[]).await;
+    let live = async || ask(&url, "/health/live").await;
+    assert_eq!(live().await, (200, "{\"live\":true}\n".to_owned()));
+    crate::support::eventually("the level process", async || {
+        match ask(&url, "/health/ready?level=process").await {
+            (200, body) if body.contains("\"level\":\"process\"") => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+    // It has no HTTP server.
+    for path in ["/health/ready", "/health/ready?level=polling", "/health/ready?level=working"] {
+        let (status, body) = ask(&url, path).await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["level"]), (503, &"process".into()), "{path} {body}");
+        assert!(body["reasons"][0].as_str().is_some_and(|reason| !reason.is_empty()), "{body}");
+    }
+    let (status, body) = ask(&url, "/health/ready?level=great").await;
+    assert!(status == 400 && body.contains("process, ready, polling or working"), "{body}");
+    for path in ["/health/live", "/health/ready"] {
+        assert!(send(&url, "POST", path).await.0.starts_with("HTTP/1.1 405 "), "{path}");
+    }
+
+    let mut client = wrapper.client().await;
+    client.graceful().await;
+    client.becomes(Status::Stopped).await;
+    let (status, body) = ask(&url, "/health/ready?level=process").await;
+    assert!(status == 503 && body.contains("the runner is not running"), "{body}");
+    assert_eq!(live().await.0, 200, "a drained runner is no reason to restart its container");
 }

@@ -16,8 +16,8 @@ pub struct Policy {
     pub signal_spacing: Duration,
     /// Maximum time between SIGTERM and the child's exit; after it the process group is killed. `None`: it depends on the child's own limit.
     pub termination_timeout: Option<Duration>,
-    /// Exit after the child's exit. By default the wrapper keeps running and reports `stopped`. A child that a previous wrapper stopped for a
-    /// client has no exit in this wrapper, which keeps running until it has started another one.
+    /// Exit after the child's exit, except after a stop that a client has requested: a service manager would start the child again. By default the
+    /// wrapper keeps running and reports `stopped`.
     pub leave_when_stopped: bool,
     /// systemd owns the child: it may start the child at any time, and restarts it.
     pub by_unit: bool,

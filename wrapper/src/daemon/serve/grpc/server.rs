@@ -1,6 +1,6 @@
 //! Serving the services on the listeners, within limits.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use futures::stream::select_all;
 use grit_proto::{
@@ -14,15 +14,19 @@ use tonic::{
     transport::Server,
 };
 use tonic_health::{
+    ServingStatus,
     pb::health_server::{Health, HealthServer},
-    server::health_reporter,
+    server::{HealthReporter, health_reporter},
 };
 
 use super::{
     calls::Api,
     connection::{KEEPALIVE, incoming},
 };
-use crate::daemon::serve::{limits::CALL_LIMIT, listen::Listener};
+use crate::daemon::{
+    control::Control,
+    serve::{LEVELS, limits::CALL_LIMIT, listen::Listener},
+};
 
 /// The largest request is a callback with its headers. Responses have no limit here, because a response that cannot be encoded would hide
 /// the result of a change: [`status`](crate::daemon::status) limits its texts.
@@ -58,6 +62,7 @@ pub async fn serve(
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Api>>().await;
     reporter.set_serving::<WrapperServer<Api>>().await;
+    let levels = report_levels(api.control.clone(), reporter);
     let server = Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .timeout(CALL_LIMIT)
@@ -72,8 +77,25 @@ pub async fn serve(
         biased;
         ended = server => ended?,
         () = drained => {}
+        () = levels => {}
     }
     if stop.is_cancelled() { Ok(()) } else { Err(ServeError::Ended) }
+}
+
+/// Reports whether the runner has each level, as the service of this name; never returns. Other services are served while the wrapper runs.
+async fn report_levels(control: Control, reporter: HealthReporter) {
+    let mut changes = control.changes();
+    loop {
+        changes.status();
+        let (level, _) = control.level();
+        for (name, wanted) in LEVELS {
+            let status = if level >= wanted { ServingStatus::Serving } else { ServingStatus::NotServing };
+            reporter.set_service_status(name, status).await;
+        }
+        if changes.next().await.is_none() {
+            return pending().await;
+        }
+    }
 }
 
 fn routes(api: Api, health: HealthServer<impl Health>) -> Routes {

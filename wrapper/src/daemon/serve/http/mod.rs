@@ -1,7 +1,7 @@
-//! HTTP server for monitoring: `GET /metrics` for Prometheus, and `GET /status`, the JSON output of `grit-wrapper status`. Off unless an
-//! address is set.
+//! HTTP server for monitoring: `GET /metrics` for Prometheus, `GET /health/live` and `GET /health/ready` for orchestrators and load balancers, and
+//! `GET /status`, the JSON output of `grit-wrapper status`. Off unless an address is set.
 //!
-//! There is no authentication and no request that changes something. Clients on other hosts can read the metrics only.
+//! There is no authentication and no request that changes something. Clients on other hosts can read the metrics and the health only.
 
 mod exposition;
 mod metrics;
@@ -13,9 +13,10 @@ use std::{
     time::Duration,
 };
 
+use grit_proto::{json::short, wrapper_v1::Level};
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response, StatusCode, Uri,
     body::{Bytes, Incoming},
     header::{ALLOW, CONTENT_TYPE, HeaderValue},
     server::conn::http1,
@@ -29,7 +30,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{limits::LogRateLimiter, listen::Address};
+use super::{LEVELS, limits::LogRateLimiter, listen::Address};
 use crate::daemon::{control::Control, counters::Counters, status};
 
 /// The settings of the HTTP server.
@@ -58,6 +59,15 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// Concurrent connections. Further connections wait, and use no file descriptor.
 const MAX_CONNECTIONS: usize = 32;
 
+/// The wrapper serves. A drained runner changes nothing.
+const LIVE: &str = "/health/live";
+
+/// The runner has a level: `?level=polling`.
+const READY: &str = "/health/ready";
+
+/// How long the supervisor may need to respond: longer than a slow write of the state file.
+const LIVE_LIMIT: Duration = Duration::from_secs(20);
+
 /// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,9 +93,8 @@ impl HttpServer {
             };
             let server = self.clone();
             tokio::spawn(async move {
-                let service = service_fn(|request: Request<Incoming>| {
-                    let response = server.respond(peer, request.method(), request.uri().path());
-                    async { Ok::<_, Infallible>(response) }
+                let service = service_fn(async |request: Request<Incoming>| {
+                    Ok::<_, Infallible>(server.respond(peer, request.method(), request.uri()).await)
                 });
                 let connection = http1::Builder::new()
                     .keep_alive(false)
@@ -102,28 +111,66 @@ impl HttpServer {
         }
     }
 
-    fn respond(&self, client: SocketAddr, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    async fn respond(&self, client: SocketAddr, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
+        let path = uri.path();
         if !is_allowed(client.ip(), path) {
-            let why = "other hosts can read /metrics only; connect on this host, or by SSH";
+            let why = "other hosts can read /metrics and /health only; connect on this host, or by SSH";
             return error(StatusCode::FORBIDDEN, why);
         }
-        let (kind, content): (_, &dyn Fn() -> String) = match path {
-            "/metrics" => (PROMETHEUS, &|| metrics::page(&self.control, &self.counters)),
-            "/status" => (JSON, &|| status::json(&self.control.status())),
-            _ => return error(StatusCode::NOT_FOUND, "path not found; available: /metrics and /status"),
-        };
+        if !matches!(path, "/metrics" | "/status" | LIVE | READY) {
+            let why = "path not found; available: /metrics, /status, /health/live and /health/ready";
+            return error(StatusCode::NOT_FOUND, why);
+        }
         if !matches!(*method, Method::GET | Method::HEAD) {
             let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
             return response;
         }
-        response(StatusCode::OK, kind, content())
+        match path {
+            "/metrics" => response(StatusCode::OK, PROMETHEUS, metrics::page(&self.control, &self.counters)),
+            LIVE => self.live().await,
+            READY => self.ready(uri.query()),
+            _ => response(StatusCode::OK, JSON, status::json(&self.control.status())),
+        }
     }
+
+    /// Whether the supervisor of the runner responds, as for the watchdog of systemd.
+    async fn live(&self) -> Response<Full<Bytes>> {
+        match timeout(LIVE_LIMIT, self.control.responds()).await {
+            Ok(true) => response(StatusCode::OK, JSON, "{\"live\":true}\n".to_owned()),
+            Ok(false) | Err(_) => {
+                error(StatusCode::SERVICE_UNAVAILABLE, "the supervisor of the runner does not respond")
+            }
+        }
+    }
+
+    /// Whether the runner has at least the level of the query.
+    fn ready(&self, query: Option<&str>) -> Response<Full<Bytes>> {
+        let Some((_, wanted)) = wanted_level(query) else {
+            return error(
+                StatusCode::BAD_REQUEST,
+                "query: expected level=process, ready, polling or working",
+            );
+        };
+        let (level, reasons) = self.control.level();
+        let status = if level >= wanted { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let body = serde_json::json!({ "level": short(level.as_str_name()), "reasons": reasons });
+        response(status, JSON, format!("{body}\n"))
+    }
+}
+
+/// The level of the query, with its name.
+fn wanted_level(query: Option<&str>) -> Option<(&'static str, Level)> {
+    let name = match query {
+        None | Some("") => "polling",
+        Some(query) => query.strip_prefix("level=")?,
+    };
+    LEVELS.into_iter().find(|(level, _)| *level == name)
 }
 
 /// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
 fn is_allowed(client: IpAddr, path: &str) -> bool {
-    client.to_canonical().is_loopback() || path == "/metrics"
+    client.to_canonical().is_loopback() || matches!(path, "/metrics" | LIVE | READY)
 }
 
 fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
@@ -142,17 +189,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remote_clients_get_only_metrics() {
+    fn remote_clients_get_only_metrics_and_health() {
         for client in
             ["192.0.2.7", "::ffff:192.0.2.7", "2001:db8::7", "0.0.0.0"].map(|ip| ip.parse().unwrap())
         {
-            for path in ["/status", "/", "/metrics/", "//metrics"] {
+            for path in ["/status", "/", "/metrics/", "//metrics", "/health", "/health/live/"] {
                 assert!(!is_allowed(client, path), "{client} {path}");
             }
-            assert!(is_allowed(client, "/metrics"));
+            for path in ["/metrics", LIVE, READY] {
+                assert!(is_allowed(client, path), "{client} {path}");
+            }
         }
         for client in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"].map(|ip| ip.parse().unwrap()) {
             assert!(is_allowed(client, "/status"), "{client}");
+        }
+    }
+
+    #[test]
+    fn query_names_one_level() {
+        let name = |query| wanted_level(query).map(|(name, _)| name);
+        assert_eq!(
+            (name(None), name(Some("")), name(Some("level=working"))),
+            (Some("polling"), Some("polling"), Some("working"))
+        );
+        for query in ["level=", "level=none", "level=POLLING", "polling", "level=ready&level=process"] {
+            assert_eq!(name(Some(query)), None, "{query}");
         }
     }
 }
