@@ -51,12 +51,12 @@ pub struct Run {
     #[arg(long)]
     pub insecure_tcp_beyond_loopback: bool,
 
-    /// Address of the HTTP server for metrics and the status: tcp://host:port. Default: no HTTP server.
+    /// Address of the HTTP server for metrics, health and the status: tcp://host:port. Default: no HTTP server.
     #[arg(long, env = "GRIT_WRAPPER_HTTP_LISTEN", value_name = "URL")]
     pub http_listen: Option<Address>,
 
-    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics only, without authentication.
-    #[arg(long)]
+    /// Allow an --http-listen address that other hosts can reach. Other hosts can read /metrics and /health only, without authentication.
+    #[arg(long, env = "GRIT_WRAPPER_INSECURE_HTTP_BEYOND_LOOPBACK")]
     pub insecure_http_beyond_loopback: bool,
 
     /// Allowed URL prefix of shutdown callbacks. Can be repeated. Default: all URLs whose host does not have a loopback, link-local or
@@ -102,6 +102,11 @@ pub struct Run {
     #[arg(long, env = "GRIT_WRAPPER_WHEN_STOPPED", value_enum, default_value_t = WhenStopped::Stay)]
     pub when_stopped: WhenStopped,
 
+    /// Command that `/bin/sh -c` executes after each exit of the runner, with the outcome in its environment: GRIT_RUNNER_EXIT_CODE,
+    /// GRIT_DRAIN_OUTCOME, GRIT_DRAIN_ID and GRIT_DRAIN_REASON. The command is executed once. The exit of the wrapper waits for it, for at most 5m.
+    #[arg(long, env = "GRIT_WRAPPER_ON_EXIT", value_name = "COMMAND")]
+    pub on_exit: Option<String>,
+
     /// Log level: error, warn, info, debug or trace.
     #[arg(long, env = "GRIT_WRAPPER_LOG_LEVEL", value_name = "LEVEL", value_parser = level, default_value = "info")]
     pub log_level: LevelFilter,
@@ -121,7 +126,7 @@ pub struct Run {
 pub enum WhenStopped {
     /// Keep running and report state `stopped` until a signal arrives, as upstream's wrapper does.
     Stay,
-    /// Exit with the runner's exit code, so that a container engine can restart the container.
+    /// Exit with the runner's exit code, so that a container engine can restart the container. After a drain that a client has requested, keep running.
     Exit,
 }
 
@@ -186,6 +191,7 @@ impl Run {
             drain_timeout: self.drain_timeout,
             state_file: self.state_file.clone().or_else(|| self.unit.as_ref().map(unit_files::state_file)),
             health: runner::Settings { source, interval: self.probe_interval.max(MIN_INTERVAL) },
+            on_exit: self.on_exit.clone().filter(|command| !command.is_empty()),
             runner_listen_address: self.runner_listen_address.clone().filter(|address| !address.is_empty()),
         }
     }

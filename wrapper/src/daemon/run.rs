@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 
 pub use self::error::RunError;
 use super::{
+    callback::{CallbackSender, OnExit},
     control::Control,
     counters::Counters,
     settings::{Settings, Target},
@@ -57,8 +58,15 @@ async fn supervise(settings: &Settings) -> Result<u8, RunError> {
     let counters = Arc::new(Counters::default());
     let (probes, listen_address) =
         settings.health.clone().with_listen_address(settings.runner_listen_address.clone()).await;
+    let on_exit = OnExit::new(settings.on_exit.as_deref());
+    let callbacks = CallbackSender::new(
+        runtime::Handle::current(),
+        Arc::clone(&counters),
+        settings.callbacks.clone(),
+        on_exit.clone(),
+    );
     let (task, supervisor) =
-        supervisor::of_target(settings, listen_address, opened.state, &counters, &publish_health)?;
+        supervisor::of_target(settings, listen_address, opened.state, callbacks, &publish_health)?;
     let prober = Prober::new(probes);
     let has_unit = matches!(settings.target, Target::Unit(_));
     let mut control = Control::new(supervisor.clone(), health, prober.clone(), settings.callbacks.clone());
@@ -90,6 +98,7 @@ async fn supervise(settings: &Settings) -> Result<u8, RunError> {
         // Nothing happens to the runner of the unit, and the state file is up to date.
         () = asked_to_end.cancelled() => None,
     };
+    on_exit.finish().await;
     leave(end.as_ref(), tasks, &stop_serving).await
 }
 

@@ -36,6 +36,8 @@ pub struct Settings {
     /// The default depends on the listen addresses.
     pub state_file: Option<PathBuf>,
     pub health: runner::Settings,
+    /// A command for `/bin/sh`, after each exit of the runner.
+    pub on_exit: Option<String>,
     /// `LISTEN_ADDRESS` for a runner without an address.
     pub runner_listen_address: Option<String>,
 }

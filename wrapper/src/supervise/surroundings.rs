@@ -3,8 +3,9 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    core::{Callback, EndedStop, Event},
+    core::{Callback, EndedStop, Event, Stop},
     handle::Command,
+    process::Exit,
 };
 
 /// What the supervisor needs of the rest of the program.
@@ -14,6 +15,9 @@ pub trait Surroundings: Send + 'static {
 
     /// Counts an exit, or a drain that is over.
     fn count(&mut self, stop: EndedStop);
+
+    /// The child has exited, at the end of this stop or without one. Returns at once.
+    fn exited(&mut self, exit: Exit, stop: Option<&Stop>);
 }
 
 /// For a supervisor without callbacks and metrics, as in tests.
@@ -21,6 +25,8 @@ impl Surroundings for () {
     fn send(&mut self, _: Callback, _: Completion) {}
 
     fn count(&mut self, _: EndedStop) {}
+
+    fn exited(&mut self, _: Exit, _: Option<&Stop>) {}
 }
 
 /// Reports to the supervisor that a callback is finished.

@@ -25,6 +25,7 @@ mod killed_wrapper;
 mod launchers;
 mod leftover_processes;
 mod lifecycle;
+mod on_exit;
 mod operator;
 mod operator_errors;
 mod other_clients;

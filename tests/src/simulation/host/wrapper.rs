@@ -223,7 +223,7 @@ impl Inner {
                 }
                 Effect::Callback(callback) => self.send_callback(instance, callback),
                 // What people read of the log decides nothing.
-                Effect::Leave | Effect::Count(_) | Effect::ReadLog(_) => {}
+                Effect::Leave | Effect::Count(_) | Effect::Exited(..) | Effect::ReadLog(_) => {}
             }
             self.survives(instance)?;
         }

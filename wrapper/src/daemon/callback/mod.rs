@@ -1,7 +1,8 @@
-//! Sends callbacks, with retries, in the background. Only the exit of the wrapper waits for them.
+//! What follows a drain or an exit in the background: callbacks, with retries, and the command of `--on-exit`. Only the exit of the wrapper waits.
 
 mod allowed;
 mod client;
+mod on_exit;
 mod proxy;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -15,8 +16,9 @@ use tracing::{error, info, warn};
 
 pub(crate) use self::allowed::CallbackRefused;
 pub use self::allowed::{AllowedUrls, UrlPrefix};
+pub(super) use self::on_exit::OnExit;
 use super::counters::{CallbackResult, Counters};
-use crate::supervise::{Callback, Completion, EndedStop, Surroundings};
+use crate::supervise::{Callback, Completion, EndedStop, Stop, Surroundings, process::Exit};
 
 /// The timeout of upstream's wrapper for its only attempt.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(10);
@@ -36,12 +38,18 @@ pub(super) struct CallbackSender {
     runtime: Handle,
     counters: Arc<Counters>,
     allowed: AllowedUrls,
+    on_exit: OnExit,
 }
 
 impl CallbackSender {
     /// A caller whose tasks run on `runtime`, and whose attempts are counted in `counters`.
-    pub(super) fn new(runtime: Handle, counters: Arc<Counters>, allowed: AllowedUrls) -> Self {
-        Self { runtime, counters, allowed }
+    pub(super) fn new(
+        runtime: Handle,
+        counters: Arc<Counters>,
+        allowed: AllowedUrls,
+        on_exit: OnExit,
+    ) -> Self {
+        Self { runtime, counters, allowed, on_exit }
     }
 }
 
@@ -56,6 +64,10 @@ impl Surroundings for CallbackSender {
 
     fn count(&mut self, stop: EndedStop) {
         self.counters.count(stop);
+    }
+
+    fn exited(&mut self, exit: Exit, stop: Option<&Stop>) {
+        self.on_exit.start(exit, stop);
     }
 }
 

@@ -23,6 +23,9 @@ use tracing::warn;
 use crate::daemon::{control::Control, status};
 use crate::supervise::Handle;
 
+/// The variables of systemd for the wrapper itself: no child inherits them.
+pub(in crate::daemon) const OF_WRAPPER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
 /// Delay before a failed message is sent again: the queue of the service manager may be full for a moment.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 

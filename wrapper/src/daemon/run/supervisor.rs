@@ -1,15 +1,15 @@
 //! The supervisor of `run`: of a child, or of the main process of a unit.
 
-use std::{collections::BTreeMap, env, ffi::OsString, pin::Pin, sync::Arc};
+use std::{collections::BTreeMap, env, ffi::OsString, pin::Pin};
 
-use tokio::{runtime, sync::watch};
+use tokio::sync::watch;
 use tracing::{error, warn};
 
 use super::{addresses::StateFile, error::RunError};
 use crate::{
     daemon::{
         callback::CallbackSender,
-        counters::Counters,
+        host::systemd::OF_WRAPPER,
         settings::{Settings, Target},
         unit_files::FOLDER,
     },
@@ -28,11 +28,8 @@ const UNIT_FAULT: &str = "unit ";
 
 fn spawner(listen_address: Option<String>, command: CommandLine) -> Spawner {
     let address = listen_address.map(|address| ("LISTEN_ADDRESS", OsString::from(address)));
-    Spawner { env: address.into_iter().collect(), not_inherited: &OF_SYSTEMD, ..Spawner::new(command) }
+    Spawner { env: address.into_iter().collect(), not_inherited: &OF_WRAPPER, ..Spawner::new(command) }
 }
-
-/// The variables of systemd for the wrapper itself.
-const OF_SYSTEMD: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// The task of a supervisor.
 pub(super) type Supervising = Pin<Box<dyn Future<Output = End> + Send>>;
@@ -42,15 +39,15 @@ pub(super) fn of_target(
     settings: &Settings,
     listen_address: Option<String>,
     state: Option<StateFile>,
-    counters: &Arc<Counters>,
+    callbacks: CallbackSender,
     health: &watch::Sender<Health>,
 ) -> Result<(Supervising, Handle), RunError> {
     match &settings.target {
         Target::Command(words) => {
             let command = CommandLine::new(words.clone(), env::var_os("PATH"))?;
-            of_child(settings, &command, listen_address, state, counters)
+            of_child(settings, &command, listen_address, state, callbacks)
         }
-        Target::Unit(unit) => of_unit(settings, unit, state, counters, health),
+        Target::Unit(unit) => of_unit(settings, unit, state, callbacks, health),
     }
 }
 
@@ -60,7 +57,7 @@ fn of_child(
     command: &CommandLine,
     listen_address: Option<String>,
     state: Option<StateFile>,
-    counters: &Arc<Counters>,
+    callbacks: CallbackSender,
 ) -> Result<(Supervising, Handle), RunError> {
     let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
     let spawner = spawner(listen_address, command.clone());
@@ -79,7 +76,7 @@ fn of_child(
         (None, _) => saved.supervision.continued(now, policy),
     });
     check_command(command, owner.is_running())?;
-    Ok(supervisor(settings, owner, (record, supervision), None, counters))
+    Ok(supervisor(settings, owner, (record, supervision), None, callbacks))
 }
 
 /// The supervisor of the main process of a unit.
@@ -87,7 +84,7 @@ fn of_unit(
     settings: &Settings,
     unit: &UnitName,
     state: Option<StateFile>,
-    counters: &Arc<Counters>,
+    callbacks: CallbackSender,
     health: &watch::Sender<Health>,
 ) -> Result<(Supervising, Handle), RunError> {
     let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
@@ -118,7 +115,7 @@ fn of_unit(
         Some(process) => owner.after(process).map_err(RunError::Earlier)?,
         None => owner,
     };
-    Ok(supervisor(settings, owner, (record, supervision), Some(Journal::of_unit(unit)), counters))
+    Ok(supervisor(settings, owner, (record, supervision), Some(Journal::of_unit(unit)), callbacks))
 }
 
 fn supervisor(
@@ -126,10 +123,8 @@ fn supervisor(
     owner: impl Owner,
     (record, supervision): (Option<Record>, Option<Supervision>),
     journal: Option<Journal>,
-    counters: &Arc<Counters>,
+    callbacks: CallbackSender,
 ) -> (Supervising, Handle) {
-    let runtime = runtime::Handle::current();
-    let callbacks = CallbackSender::new(runtime, Arc::clone(counters), settings.callbacks.clone());
     let (task, supervisor) = Task::new(settings.policy.clone(), owner, callbacks);
     let mut task = task.read_log(journal);
     if let Some(record) = record {

@@ -135,6 +135,8 @@ pub enum Effect {
     /// Read the log of this child. [`Event::LogRead`] may follow.
     ReadLog(ChildInfo),
     Count(EndedStop),
+    /// The child has exited, at the end of this stop or without one.
+    Exited(Exit, Option<Arc<Stop>>),
     /// The supervisor's work is done.
     Leave,
 }

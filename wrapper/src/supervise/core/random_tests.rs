@@ -289,7 +289,7 @@ impl Simulation {
                 let name = (0..4).find(|name| callback(*name) == made).unwrap();
                 self.callbacks.get_mut(&name).expect("a callback that nobody asked for").1 += 1;
             }
-            Effect::Save | Effect::Look(_) | Effect::ReadLog(_) | Effect::Count(_) => {}
+            Effect::Save | Effect::Look(_) | Effect::ReadLog(_) | Effect::Count(_) | Effect::Exited(..) => {}
             Effect::Leave => self.left = true,
         }
     }

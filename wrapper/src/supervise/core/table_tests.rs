@@ -156,6 +156,10 @@ fn word(effect: &Effect) -> String {
         Effect::Count(stop) => {
             format!("count stop {}", stop.outcome.map_or("cancelled", StopOutcome::name))
         }
+        Effect::Exited(_, stop) => match stop.as_ref().and_then(|stop| stop.outcome) {
+            Some(outcome) => format!("exited, {}", outcome.name()),
+            None => "exited".to_owned(),
+        },
         Effect::Leave => "leave".to_owned(),
     }
 }
@@ -253,10 +257,10 @@ pub(super) fn check_step(
     let leaves = ends && next.leaving;
     let leaving = before.leaving
         || (matches!(event, Event::Leave(_)) && answer.is_ok() && !looked)
-        || (policy.leave_when_stopped && is_over(next) && !is_over(before));
+        || (policy.leave_when_stopped && is_over(next) && !is_over(before) && !next.is_held());
     assert_eq!(
         next.leaving, leaving,
-        "{context}: the policy requires to leave when the child stops, only then"
+        "{context}: the policy requires to leave when the child stops without a client, only then"
     );
     let gap = matches!(event, Event::JobRequests(..));
     let at = effects.iter().position(|effect| *effect == Effect::Save);

@@ -143,6 +143,7 @@ impl Supervision {
     fn exited(&mut self, exit: Exit, cx: &mut Context<'_>) {
         let child = match mem::take(&mut self.state) {
             State::Running { child, .. } => {
+                cx.add(Effect::Exited(exit, None));
                 let end = End::Exited { pid: child.pid(), exit, killed: false };
                 self.failed(end, Some(cx.now.since(child.started)), cx);
                 child
@@ -152,6 +153,7 @@ impl Supervision {
                 let end = End::Exited { pid: child.pid(), exit, killed };
                 stop.lost_results |= self.observed.has_lost_results(cx.now);
                 stop.outcome = Some(StopOutcome::of(&stop, &end));
+                cx.add(Effect::Exited(exit, Some(Arc::new(stop.clone()))));
                 // A runner of a wrapper that was killed. No client has requested its stop, so that another one follows.
                 let is_replaced = stop.id == StopId::Signal && !self.leaving && !cx.policy.by_unit;
                 if is_replaced {
@@ -237,8 +239,7 @@ impl Supervision {
             cx.effects.extend(stop.callbacks.iter().cloned().map(Effect::Callback));
         }
         self.state = State::Exited { end, stop };
-        // A child that stopped under a previous wrapper stays stopped: it would exit with each start by the service manager.
-        self.leaving |= cx.policy.leave_when_stopped;
+        self.leaving |= cx.policy.leave_when_stopped && !self.is_held();
         if self.leaving {
             cx.add(Effect::Leave);
         }

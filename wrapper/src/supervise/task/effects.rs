@@ -86,6 +86,7 @@ impl<O: Owner> Task<O> {
                     self.journal.as_ref().map(|journal| journal.last_error(child.pid(), child.started.at));
             }
             Effect::Count(counted) => self.surroundings.count(counted),
+            Effect::Exited(exit, stop) => self.surroundings.exited(exit, stop.as_deref()),
             Effect::Look(_) | Effect::Leave => {}
         }
     }
