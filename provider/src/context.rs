@@ -7,7 +7,7 @@ use grit_plugin::{
     Block, Problem, Problems, Walk, call,
     schema::{AttributePath, Schema, Value, is_known},
 };
-use grit_ssh::Selectors;
+use grit_ssh::{AddressError, Selectors};
 use parking_lot::RwLock;
 
 use crate::{
@@ -39,6 +39,10 @@ pub struct Context {
 enum ProviderBlock {
     #[default]
     Missing,
+    /// Checked, and not configured yet: whether its connection needs `address` of a runner manager.
+    Checked {
+        needs_address: Option<bool>,
+    },
     /// A value is unknown: a plan whose provider block depends on resources of the apply.
     Unknown,
     Known(Arc<Configuration>),
@@ -58,7 +62,7 @@ impl Context {
     pub(crate) fn configuration(&self) -> Option<Arc<Configuration>> {
         match &*self.block.read() {
             ProviderBlock::Known(configuration) => Some(Arc::clone(configuration)),
-            ProviderBlock::Missing | ProviderBlock::Unknown => None,
+            ProviderBlock::Missing | ProviderBlock::Checked { .. } | ProviderBlock::Unknown => None,
         }
     }
 
@@ -71,7 +75,7 @@ impl Context {
         matches!(*self.block.read(), ProviderBlock::Unknown)
     }
 
-    /// What selects the host of a connection besides its address; `None` while the provider block is unknown.
+    /// What selects the host of a connection; `None` while the provider block is unknown.
     pub(crate) fn selectors(&self) -> Option<Selectors> {
         self.configuration().map(|configuration| configuration.selectors())
     }
@@ -96,6 +100,31 @@ impl Context {
         {
             call().warn(values::unprotected_wrapper(name, &address).at(path.attribute("wrapper_address")));
         }
+    }
+
+    /// Whether the connection needs `address` of a runner manager; `None` while the provider block is unknown.
+    fn needs_address(&self) -> Option<bool> {
+        match &*self.block.read() {
+            ProviderBlock::Checked { needs_address } => *needs_address,
+            ProviderBlock::Known(configuration) => Some(configuration.selectors().address),
+            ProviderBlock::Missing | ProviderBlock::Unknown => None,
+        }
+    }
+
+    /// The problem of a runner manager without the address that its connection needs. `path`: of the runner manager.
+    pub(crate) fn missing_address(
+        &self,
+        manager: &Value<RunnerManagerArgs>,
+        path: AttributePath,
+    ) -> Option<Problem> {
+        let is_missing = self.needs_address()? && manager.as_ref_option()?.has_no_address();
+        is_missing.then(|| values::address(path.attribute("address"), AddressError::Required))
+    }
+
+    /// Refuses the runner managers of a map without the address that their connection needs. Accepts unknown.
+    pub(crate) fn require_addresses(&self, managers: &RunnerManagers) -> Result<(), Problems> {
+        let missing = managers.iter().flatten().filter_map(|(key, it)| self.missing_address(it, at(key)));
+        missing.collect::<Problems>().or(())
     }
 
     /// Refuses two keys of one runner manager. While the provider block is unknown, only instance ids are compared.
@@ -138,6 +167,7 @@ impl Block for Grit {
     }
 
     async fn check(&self, config: ProviderArgs) -> Result<(), Problems> {
+        *self.context.block.write() = ProviderBlock::Checked { needs_address: config.needs_address() };
         config.or_environment(|name| environment(name).filter(|_| name == "HOME")).check()
     }
 

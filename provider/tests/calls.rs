@@ -244,3 +244,95 @@ async fn stopped_or_failed_create_of_any_resource_returns_no_state() {
 fn is_error(diagnostic: &pb::Diagnostic) -> bool {
     diagnostic.severity() == pb::diagnostic::Severity::Error
 }
+
+/// `terraform validate` and the plan of every type, with the connection of the provider block as far as it is known.
+#[tokio::test]
+async fn missing_address_is_refused_if_the_connection_needs_it() {
+    let schemas = Service::new(grit_provider::registry())
+        .get_provider_schema(Request::new(pb::get_provider_schema::Request::default()))
+        .await
+        .unwrap()
+        .into_inner();
+    let block = |schema: &pb::Schema| schema.block.clone().unwrap().attributes;
+    let mut pod = manager("pod-0");
+    pod["address"] = Json::Null;
+    let managers = json!({ "runner_managers": { "a": pod } });
+    let drain = json!({ "instance_id": "i-a", "runner_manager": pod });
+    let (exec, dial) = (json!(["kubectl", "exec", "{{instance_name}}"]), json!(["ssh", "{{host}}"]));
+    let unknown = || Value::<Json>::Unknown;
+    for (what, ssh_command, is_configured, is_refused) in [
+        ("direct", Value::Null, false, true),
+        ("direct", Value::Null, true, true),
+        ("with the host", Value::Value(dial.clone()), false, true),
+        ("with the host", Value::Value(dial), true, true),
+        ("without the host", Value::Value(exec.clone()), false, false),
+        ("without the host", Value::Value(exec), true, false),
+        ("unknown", unknown(), false, false),
+        ("unknown", unknown(), true, false),
+    ] {
+        let service = Service::new(grit_provider::registry());
+        let provider = complete(&block(schemas.provider.as_ref().unwrap()), &json!({ "ssh": {} }));
+        let mut provider: BTreeMap<String, Value<BTreeMap<String, Value<Json>>>> =
+            serde_json::from_value(provider).unwrap();
+        if let Some(Value::Value(ssh)) = provider.get_mut("ssh") {
+            ssh.insert("ssh_command".to_owned(), ssh_command);
+        }
+        let msgpack = rmp_serde::to_vec_named(&provider).unwrap();
+        let config = Some(pb::DynamicValue { msgpack, json: Vec::new() });
+        let request = pb::validate_provider_config::Request { config: config.clone() };
+        service.validate_provider_config(Request::new(request)).await.unwrap();
+        if is_configured {
+            let request = pb::configure_provider::Request { config, ..Default::default() };
+            service.configure_provider(Request::new(request)).await.unwrap();
+        }
+        let check = |name: &str, at: &str, diagnostics: &[pb::Diagnostic]| {
+            let found: Vec<_> = diagnostics.iter().map(|it| (is_error(it), &*it.detail)).collect();
+            let start = format!("`{at}.address`: it is not set, and the connection needs it");
+            let is_expected = match &found[..] {
+                [] => !is_refused,
+                [(_, detail)] => is_refused && detail.starts_with(&start),
+                _ => false,
+            };
+            assert!(is_expected, "{name}, {what}, {is_configured}: {found:?}");
+        };
+        let at = "runner_managers[\"a\"]";
+        for (name, schema) in &schemas.resource_schemas {
+            let is_drain = name == "grit_runner_drain";
+            let (attributes, at) = if is_drain { (&drain, "runner_manager") } else { (&managers, at) };
+            let config = value(&complete(&block(schema), attributes));
+            if is_configured && is_drain {
+                // An update: the plan of a create may belong to an apply, and must not fail then.
+                let request = pb::plan_resource_change::Request {
+                    type_name: name.clone(),
+                    prior_state: config.clone(),
+                    config: config.clone(),
+                    proposed_new_state: config,
+                    ..Default::default()
+                };
+                let planned = service.plan_resource_change(Request::new(request)).await.unwrap();
+                check(name, at, &planned.into_inner().diagnostics);
+                continue;
+            }
+            let request = pb::validate_resource_config::Request {
+                type_name: name.clone(),
+                config,
+                ..Default::default()
+            };
+            let checked = service.validate_resource_config(Request::new(request)).await.unwrap();
+            check(name, at, &checked.into_inner().diagnostics);
+        }
+        let name = "grit_runner_status".to_owned();
+        let config = value(&complete(&block(&schemas.data_source_schemas[&name]), &managers));
+        let request = pb::validate_data_resource_config::Request { type_name: name.clone(), config };
+        let checked = service.validate_data_resource_config(Request::new(request)).await.unwrap();
+        check(&name, at, &checked.into_inner().diagnostics);
+        let schema = schemas.action_schemas["grit_drain"].schema.as_ref().unwrap();
+        let request = pb::plan_action::Request {
+            action_type: "grit_drain".to_owned(),
+            config: value(&complete(&block(schema), &managers)),
+            ..Default::default()
+        };
+        let planned = service.plan_action(Request::new(request)).await.unwrap();
+        check("grit_drain", at, &planned.into_inner().diagnostics);
+    }
+}

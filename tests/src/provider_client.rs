@@ -90,11 +90,21 @@ impl Connector {
         Self(Connections::new(&options.provider_block(), |name| options.variable(name)))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "each caller makes its own")]
     pub fn client(&self, target: Target) -> WrapperClient {
+        let address = target.address.to_string();
+        self.client_at(target, Some(address))
+    }
+
+    /// A client of an entry without `address`.
+    pub fn client_by_name(&self, target: Target) -> WrapperClient {
+        self.client_at(target, None)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "each caller makes its own")]
+    fn client_at(&self, target: Target, address: Option<String>) -> WrapperClient {
         let entry = json!({
             "instance_name": target.instance_name,
-            "address": target.address.to_string(),
+            "address": address,
             "wrapper_address": target.wrapper_address.to_string(),
             "username": target.username,
             "ssh_key_pem": secret(target.private_key.as_ref()),

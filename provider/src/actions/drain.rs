@@ -122,7 +122,8 @@ impl Block for Drain {
     }
 
     async fn check(&self, config: DrainConfig) -> Result<(), Problems> {
-        config.check()
+        config.check()?;
+        self.context.require_addresses(&config.runner_managers)
     }
 
     async fn run(&self, config: DrainConfig) -> Result<(), Problems> {

@@ -11,7 +11,7 @@ use grit_plugin::{
 };
 use serde_json::Value as Json;
 
-use super::{manager::RunnerManagerArgs, object::Object as _};
+use super::{manager::RunnerManagerArgs, object::Object as _, text::check_text};
 use crate::explain::values;
 
 /// Runner managers by key.
@@ -31,6 +31,8 @@ pub(crate) fn read(
             let names = entry.keys().filter(|name| !RunnerManagerArgs::NAMES.contains(&name.as_str()));
             unused.extend(names.map(|name| path.clone().attribute(name.clone())));
             let manager = manager(key, entry, &path, problems);
+            // GRIT's Deployer requires it.
+            check_text(&manager.address, &path.clone().attribute("address"), problems);
             manager.check_at(&path, problems);
             managers.insert(key.clone(), Value::Value(manager));
         }

@@ -27,11 +27,12 @@ object! {
         pub(crate) instance_name: Value<String> = required_text =>
             "Name of the instance. The name must not contain a secret: the `id` of a drain resource contains it, and Terraform prints \
              this `id` even if the name is marked as sensitive.", check_text;
-        pub(crate) address: Value<String> = required_text => format!(
+        pub(crate) address: Value<String> = text => format!(
             "Host name or IP address of the SSH server, with or without a port (default {SSH_PORT}). An IPv6 address with a port needs \
              brackets, as in `[2001:db8::7]:2222`. White space is refused: use `trimspace()`. The `id` of a drain resource contains the \
-             address."
-        ), check_address::<HostPort>;
+             address. Required, unless `ssh_command` contains none of `{{{{address}}}}`, `{{{{host}}}}` and `{{{{port}}}}`: without \
+             `address`, `instance_name` is the host name."
+        ), check_host;
         pub(crate) wrapper_address: Value<String> = required_text =>
             "Address of the wrapper on that host: `unix:///path/to/socket` or `tcp://host:port`.", check_address::<WrapperAddress>;
         pub(crate) username: Value<String> = text =>
@@ -44,18 +45,49 @@ object! {
             "Expected host key: a public key or a `SHA256:` fingerprint; several are allowed, one per line. `host_key` replaces all host \
              keys of the provider block for this host.", check_host_key;
     }
+    check: RunnerManagerArgs::check_name;
 }
 
 /// `map(object({…}))` by manager key.
 pub(crate) type RunnerManagers = Value<BTreeMap<String, Value<RunnerManagerArgs>>>;
 
 impl RunnerManagerArgs {
-    fn addresses(&self) -> Result<(HostPort, WrapperAddress), InvalidManager> {
+    /// Without `address`, the name of the instance is the host name, if the connection needs no address.
+    fn addresses(&self, selectors: Selectors) -> Result<(HostPort, WrapperAddress), InvalidManager> {
         let invalid = |attribute| move |problem| InvalidManager { attribute, problem };
         let text = |value: &'_ Value<String>| value.as_ref_option().cloned().ok_or(AddressError::Missing);
-        let address = text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))?;
+        let address = if !self.has_no_address() {
+            text(&self.address).and_then(|text| text.parse()).map_err(invalid("address"))
+        } else if selectors.address {
+            Err(invalid("address")(AddressError::Required))
+        } else {
+            text(&self.instance_name)
+                .and_then(|name| HostPort::named(&name))
+                .map_err(invalid("instance_name"))
+        };
         let wrapper = text(&self.wrapper_address).and_then(|text| text.parse());
-        Ok((address, wrapper.map_err(invalid("wrapper_address"))?))
+        Ok((address?, wrapper.map_err(invalid("wrapper_address"))?))
+    }
+
+    /// Whether `address` is not set. An unknown one may be.
+    pub(crate) fn has_no_address(&self) -> bool {
+        set(&self.address).is_none() && !self.address.is_unknown()
+    }
+
+    /// The host as configured, for messages; `None` if it is unknown.
+    pub(crate) fn host(&self) -> Option<&str> {
+        let host = if self.has_no_address() { &self.instance_name } else { &self.address };
+        host.as_ref_option().map(String::as_str)
+    }
+
+    /// Rejects a name that takes the place of the address, and is no host name. Accepts unknown.
+    fn check_name(&self, path: &AttributePath, problems: &mut Problems) {
+        if self.has_no_address()
+            && let Some(name) = set(&self.instance_name)
+            && let Err(problem) = HostPort::named(&name)
+        {
+            problems.add(values::address(path.clone().attribute("instance_name"), problem));
+        }
     }
 
     /// The address of its wrapper, if any user of the host can listen there.
@@ -72,7 +104,7 @@ impl RunnerManagerArgs {
         {
             return None;
         }
-        Some(self.identity_at(&self.addresses().ok()?, selectors))
+        Some(self.identity_at(&self.addresses(selectors).ok()?, selectors))
     }
 
     fn identity_at(
@@ -101,8 +133,9 @@ impl RunnerManagerArgs {
         name: &str,
         configuration: &Configuration,
     ) -> Result<Manager, InvalidManager> {
-        let addresses = self.addresses()?;
-        let identity = self.identity_at(&addresses, configuration.selectors());
+        let selectors = configuration.selectors();
+        let addresses = self.addresses(selectors)?;
+        let identity = self.identity_at(&addresses, selectors);
         let (address, wrapper_address) = addresses;
         let login = configuration.ssh.login(set(&self.username), set(&self.ssh_key_pem).map(Secret::new));
         let target = Target {
@@ -118,6 +151,12 @@ impl RunnerManagerArgs {
         };
         let (clients, contacts) = (configuration.clients.clone(), configuration.contacts.clone());
         Ok(Manager::new(target, identity, clients, contacts))
+    }
+}
+
+fn check_host(address: &Value<String>, path: &AttributePath, problems: &mut Problems) {
+    if set(address).is_some() {
+        check_address::<HostPort>(address, path, problems);
     }
 }
 
@@ -157,5 +196,86 @@ pub(crate) fn check_managers(managers: &RunnerManagers, path: &AttributePath, pr
     check_set(managers, path, problems);
     for (key, manager) in managers.iter().flatten() {
         check_required(manager, &path.clone().key(key.clone()), problems);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grit_plugin::Problem;
+    use grit_ssh::Strategy;
+
+    use super::*;
+    use crate::config::object::Object as _;
+
+    fn text(text: &str) -> Value<String> {
+        Value::Value(text.to_owned())
+    }
+
+    fn pod(name: Value<String>, address: Value<String>) -> RunnerManagerArgs {
+        RunnerManagerArgs {
+            instance_name: name,
+            address,
+            wrapper_address: text("unix:///w.sock"),
+            ..Default::default()
+        }
+    }
+
+    fn command(arguments: &[&str]) -> Selectors {
+        Strategy::SshCommand(arguments.iter().map(|it| (*it).to_owned()).collect()).selectors()
+    }
+
+    #[test]
+    fn name_is_the_host_if_the_connection_needs_no_address() {
+        let selectors = command(&["kubectl", "exec", "{{instance_name}}"]);
+        let host = |manager: &RunnerManagerArgs| Some(manager.addresses(selectors).ok()?.0.host().to_owned());
+        for no_address in [Value::Null, text("")] {
+            let pod = pod(text("pod-0"), no_address);
+            assert_eq!((host(&pod).as_deref(), pod.host()), (Some("pod-0"), Some("pod-0")));
+        }
+        let pod = pod(text("pod-0"), text("10.0.0.7"));
+        assert_eq!((host(&pod).as_deref(), pod.host()), (Some("10.0.0.7"), Some("10.0.0.7")));
+    }
+
+    #[test]
+    fn missing_address_that_the_connection_needs_is_an_error() {
+        let pod = pod(text("pod-0"), Value::Null);
+        for selectors in [Strategy::Direct.selectors(), command(&["ssh", "{{host}}", "{{instance_name}}"])] {
+            let invalid = pod.addresses(selectors).unwrap_err();
+            assert_eq!((invalid.attribute, invalid.problem), ("address", AddressError::Required));
+            assert!(pod.identity(selectors).is_none());
+        }
+    }
+
+    #[test]
+    fn name_in_the_place_of_the_address_must_be_a_host_name() {
+        let errors = |name: Value<String>, address| {
+            let mut problems = Problems::default();
+            pod(name, address).check_at(&AttributePath::new("m"), &mut problems);
+            problems.iter().map(Problem::detail).collect::<Vec<_>>()
+        };
+        for valid in [text("pod-0"), text("pod-0.runners"), Value::Unknown] {
+            assert_eq!(errors(valid, Value::Null), Vec::<String>::new());
+        }
+        for invalid in ["a pod", "pod-0:22", "-n", "a/b"] {
+            let errors = errors(text(invalid), Value::Null);
+            let start = format!("`m.instance_name`: {invalid:?} is not a valid host name");
+            assert!(errors.len() == 1 && errors[0].starts_with(&start), "{errors:?}");
+        }
+        for address in [text("h"), Value::Unknown] {
+            assert_eq!(errors(text("a pod"), address), Vec::<String>::new());
+        }
+        assert_eq!(
+            errors(Value::Null, Value::Null),
+            ["`m.instance_name` is required and must not be null.\n\nCode: invalid_config"]
+        );
+    }
+
+    #[test]
+    fn unknown_address_or_name_is_no_host() {
+        let selectors = command(&["kubectl", "exec", "{{instance_name}}"]);
+        for manager in [pod(text("pod-0"), Value::Unknown), pod(Value::Unknown, Value::Null)] {
+            assert_eq!(manager.host(), None);
+            assert!(manager.identity(selectors).is_none());
+        }
     }
 }

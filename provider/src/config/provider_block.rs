@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use grit_plugin::schema::{Number, Schema, Value, number, object, object_schema};
+use grit_plugin::schema::{Number, Schema, Value, is_known, number, object, object_schema};
 use grit_ssh::{Connector, HANDSHAKES, HANDSHAKES_PER_HOST, Selectors};
 
 use super::{
@@ -49,6 +49,15 @@ pub(crate) fn schema() -> Schema {
 }
 
 impl ProviderArgs {
+    /// Whether the connection needs `address` of a runner manager; `None` while the value that decides it is unknown.
+    pub(crate) fn needs_address(&self) -> Option<bool> {
+        match &self.ssh {
+            Value::Null => Some(true),
+            Value::Unknown => None,
+            Value::Value(ssh) => is_known(&ssh.ssh_command).then(|| ssh.strategy().selectors().address),
+        }
+    }
+
     /// Sets missing values from environment variables.
     #[must_use]
     pub(crate) fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {

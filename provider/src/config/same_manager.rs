@@ -21,7 +21,7 @@ pub(crate) fn refuse(
 ) {
     let mut seen = BTreeMap::new();
     for (key, manager) in known(managers) {
-        let wrapper = identity(manager).map(|wrapper| ("address and wrapper_address", wrapper.to_string()));
+        let wrapper = identity(manager).map(|wrapper| ("host and wrapper_address", wrapper.to_string()));
         let instance = set(&manager.instance_id).map(|id| ("instance_id", id));
         for identity in wrapper.into_iter().chain(instance) {
             let what = identity.0;
@@ -83,6 +83,15 @@ mod tests {
             ("e", json!({"wrapper_address": "unix:///other.sock"})),
         ]);
         insta::assert_snapshot!(errors(&json!({}), &managers).join("\n"));
+    }
+
+    #[test]
+    fn names_take_the_place_of_missing_addresses() {
+        let by_name = json!({ "ssh_command": ["kubectl", "exec", "{{instance_name}}"] });
+        let pod = |name: &str| json!({ "instance_name": name, "address": null });
+        assert_eq!(errors(&by_name, &map(&[("a", pod("pod-0")), ("b", pod("pod-1"))])), Vec::<String>::new());
+        let twice = errors(&by_name, &map(&[("a", pod("pod-0")), ("b", pod("pod-0"))]));
+        assert!(twice.len() == 1 && twice[0].contains("the same host and wrapper_address"), "{twice:?}");
     }
 
     #[test]

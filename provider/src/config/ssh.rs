@@ -68,7 +68,7 @@ object! {
         proxy_command: Value<Vec<Value<String>>> = texts =>
             "Program and arguments; its standard input and output carry the SSH connection. It runs without a shell. Placeholders in \
              `{{ }}` are replaced (see the SSH guide).", check_command;
-        ssh_command: Value<Vec<Value<String>>> = texts =>
+        pub(super) ssh_command: Value<Vec<Value<String>>> = texts =>
             "Program and arguments; its standard input and output are the connection to the wrapper, so the provider needs no user, key or \
              host key. It runs without a shell. Placeholders in `{{ }}` are replaced (see the SSH guide).", check_command;
         /// The directory that replaces `~` in paths.
@@ -192,16 +192,20 @@ impl SshArgs {
         self.insecure_ignore_host_key.unwrap_or(false)
     }
 
+    pub(super) fn strategy(&self) -> Strategy {
+        match (&self.proxy_jump, &self.proxy_command, &self.ssh_command) {
+            (Value::Value(_), _, _) => Strategy::ProxyJump,
+            (_, Value::Value(arguments), _) => Strategy::ProxyCommand(command(arguments)),
+            (_, _, Value::Value(arguments)) => Strategy::SshCommand(command(arguments)),
+            _ => Strategy::Direct,
+        }
+    }
+
     pub(crate) fn settings(&self, max_handshakes: usize) -> ConnectionSettings {
         let time = |value: &Value<String>| set(value).and_then(|text| duration::parse(&text).ok());
         let list = |list: &Value<Vec<Value<String>>>| list.iter().flatten().filter_map(set).collect();
         ConnectionSettings {
-            strategy: match (&self.proxy_jump, &self.proxy_command, &self.ssh_command) {
-                (Value::Value(_), _, _) => Strategy::ProxyJump,
-                (_, Value::Value(arguments), _) => Strategy::ProxyCommand(command(arguments)),
-                (_, _, Value::Value(arguments)) => Strategy::SshCommand(command(arguments)),
-                _ => Strategy::Direct,
-            },
+            strategy: self.strategy(),
             trust: TrustSources {
                 known_hosts: set(&self.known_hosts),
                 known_hosts_variable: self.variables.contains(&"known_hosts"),

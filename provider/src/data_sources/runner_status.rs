@@ -39,7 +39,8 @@ impl Block for RunnerStatus {
     }
 
     async fn check(&self, config: StatusState) -> Result<(), Problems> {
-        config.check()
+        config.check()?;
+        self.context.require_addresses(&config.runner_managers)
     }
 
     async fn run(&self, mut config: StatusState) -> Result<StatusState, Problems> {
@@ -53,6 +54,7 @@ impl Block for RunnerStatus {
             // The response to a read must not contain unknown values. Released versions of Terraform do not allow deferred responses.
             return Err(protocol::not_configured_at_read().into());
         }
+        self.context.require_addresses(&config.runner_managers)?;
         let managers = manager::resolve(&config.runner_managers, &*self.context.configured()?);
         let stop = call().stop;
         let statuses = tokio::select! {

@@ -77,6 +77,15 @@ impl RunnerDrain {
         refusals.iter().map(plan::refused).collect::<Problems>().or(())
     }
 
+    /// The checks of the values, also with the provider block.
+    fn check(&self, planned: &DrainState) -> Result<(), Problems> {
+        let mut problems = Problems::default();
+        planned.check_at(&AttributePath::root(), &mut problems);
+        let path = AttributePath::new("runner_manager");
+        problems.extend(self.context.missing_address(&planned.runner_manager, path));
+        problems.or(())
+    }
+
     fn warn_of_tcp(&self, planned: &DrainState) {
         let path = AttributePath::new("runner_manager");
         self.context.warn_of_tcp(&planned.name(), &planned.runner_manager, path);
@@ -131,12 +140,12 @@ impl Resource for RunnerDrain {
 
     async fn validate(&self, config: DrainState) -> Result<(), Problems> {
         // In an apply, the following plan decides: an update may fail, a create must not.
-        if call().walk == Walk::Plan { config.check() } else { Ok(()) }
+        if call().walk == Walk::Plan { self.check(&config) } else { Ok(()) }
     }
 
     async fn plan_create(&self, mut proposed: DrainState) -> Result<DrainState, Problems> {
         self.record_new(&proposed)?;
-        if let Err(problems) = proposed.check() {
+        if let Err(problems) = self.check(&proposed) {
             if call().walk == Walk::Plan {
                 return Err(problems);
             }
@@ -151,7 +160,7 @@ impl Resource for RunnerDrain {
         prior: DrainState,
         mut proposed: DrainState,
     ) -> Result<(DrainState, Vec<AttributePath>), Problems> {
-        proposed.check()?;
+        self.check(&proposed)?;
         // A drain resource that was stored without an instance id has no instance yet: setting it is an update.
         let replaced = prior.instance().is_some() && prior.instance_id != proposed.instance_id;
         // Only in a plan: values are known in an apply. A resource that was also stored without a runner manager has no runner to drain.

@@ -164,7 +164,8 @@ impl Resource for RunnerHealth {
 
     async fn validate(&self, config: HealthState) -> Result<(), Problems> {
         // Also in an apply: a failed health check prevents the destroys that depend on it.
-        config.check()
+        config.check()?;
+        self.context.require_addresses(&config.runner_managers)
     }
 
     async fn read(&self, mut state: HealthState) -> Result<Option<HealthState>, Problems> {

@@ -52,7 +52,8 @@ impl Resource for RunnerShutdown {
     }
 
     async fn validate(&self, config: ShutdownState) -> Result<(), Problems> {
-        config.check()
+        config.check()?;
+        self.context.require_addresses(&config.runner_managers)
     }
 
     async fn plan_create(&self, mut proposed: ShutdownState) -> Result<ShutdownState, Problems> {

@@ -22,6 +22,16 @@ pub struct HostPort {
 }
 
 impl HostPort {
+    /// The host with this name, and [`SSH_PORT`]: the name of an instance in the place of a missing address.
+    pub fn named(name: &str) -> Result<Self, AddressError> {
+        let host = match split(name) {
+            Ok((host, None)) => checked_host(host, name).ok(),
+            _ => None,
+        };
+        let host = host.ok_or_else(|| AddressError::NotAName(name.to_owned()))?;
+        Ok(Self { host, port: SSH_PORT })
+    }
+
     /// The host's name or address, an IPv6 address without its brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -121,6 +131,14 @@ impl fmt::Display for WrapperAddress {
 pub enum AddressError {
     #[error("it has no value")]
     Missing,
+    #[error(
+        "it is not set, and the connection needs it; set it, or use an `ssh_command` without {{{{address}}}}, {{{{host}}}} and {{{{port}}}}"
+    )]
+    Required,
+    #[error(
+        "{0:?} is not a valid host name, and takes the place of `address`, which is not set; set `address`, or use a valid host name"
+    )]
+    NotAName(String),
     #[error("the address is empty; write host, host:port or [IPv6]:port")]
     Empty,
     #[error("{0:?} begins or ends with white space; remove the white space, for example with trimspace()")]

@@ -68,10 +68,12 @@ pub struct AgentSource {
     pub identity: Option<String>,
 }
 
-/// The values besides the addresses that select the host of a connection: targets with equal addresses and different values can be on different
-/// hosts. A command of a [`Strategy`](crate::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
+/// The values that select the host of a connection. Targets with equal addresses and different other values can be on different hosts: a command of a
+/// [`Strategy`](crate::Strategy) can contain the instance, and an SSH gateway can select the host by the user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Selectors {
+    /// The address. If it selects no host, a target needs none.
+    pub address: bool,
     pub instance_name: bool,
     pub instance_id: bool,
     pub username: bool,

@@ -156,7 +156,7 @@ fn empty_address_known_at_apply_is_stored_with_warning() {
 
 #[test]
 fn null_address_known_at_saved_plan_apply_is_stored() {
-    a_bad_address_of_the_apply("null", "Required attribute is null", true);
+    a_bad_address_of_the_apply("null", "Invalid address", true);
 }
 
 /// A drain resource for a host that does not exist.
@@ -199,11 +199,6 @@ fn invalid_values_known_at_plan_are_refused() {
             "`runner_manager` is required and must not be null",
             drain("\"i-1\"", "null", ""),
         ),
-        (
-            "Required attribute is null",
-            "`runner_manager.address` is required and must not be null",
-            drain("\"i-1\"", &manager("null"), ""),
-        ),
         ("Invalid address", "trimspace()", drain("\"i-1\"", &manager("\" h:22\""), "")),
         ("Invalid address", "not an IPv6 address", drain("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
         ("Invalid number", "`retry.attempts` is 1.5", drain("\"i-1\"", &good, "retry = { attempts = 1.5 }")),
@@ -219,6 +214,24 @@ fn invalid_values_known_at_plan_are_refused() {
         assert!(errors[0].1.contains(attribute), "{attribute}: {errors:#?}");
         assert!(errors[0].1.ends_with("Code: invalid_config"), "{errors:#?}");
     }
+}
+
+/// `terraform validate`, which a plan begins with, reads the connection from a provider block that has one.
+#[test]
+fn missing_address_is_refused_at_plan_if_the_connection_needs_it() {
+    let plan = |provider: &str| {
+        let provider = format!("provider \"grit\" {{\n  ssh = {{ {provider} }}\n}}\n");
+        workspace(&format!("{}{provider}", drain("\"i-1\"", &manager("null"), ""))).plan().unwrap()
+    };
+    for provider in ["username = \"deploy\"", r#"ssh_command = ["ssh", "{{host}}"]"#] {
+        let refused = plan(provider).failed();
+        let errors = refused.errors();
+        let [("Invalid address", detail)] = errors[..] else { panic!("{errors:#?}") };
+        assert!(detail.starts_with("`runner_manager.address`: it is not set, and the connection needs it"));
+    }
+    let accepted = plan(r#"ssh_command = ["kubectl", "exec", "{{instance_name}}"]"#).succeeded();
+    assert_eq!(accepted.planned(), ["create grit_runner_drain.a"]);
+    assert_eq!(accepted.errors(), []);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::{
     fixture::{Fixture, soon},
+    guide::assert_message,
     methods::CARRY,
     stub::Wrapper,
 };
@@ -15,10 +16,11 @@ const GUIDE: &str = include_str!("../../../docs/guides/ssh.md");
 
 /// The tools of the recipes: each parses its arguments as the real one does, rejects unknown ones, and connects to the
 /// given address.
-const TOOLS: [(&str, &str); 5] = [
+const TOOLS: [(&str, &str); 6] = [
     ("aws", include_str!("tools/aws.sh")),
     ("boundary", include_str!("tools/boundary.sh")),
     ("gcloud", include_str!("tools/gcloud.sh")),
+    ("kubectl", include_str!("tools/kubectl.sh")),
     ("ssh", include_str!("tools/ssh.sh")),
     ("tsh", include_str!("tools/tsh.sh")),
 ];
@@ -28,6 +30,13 @@ fn recipes() -> Vec<(&'static str, Vec<String>)> {
     let assignments = GUIDE.lines().filter_map(|line| line.split_once("_command = ["));
     let read = |list| serde_json::from_str(&format!("[{list}")).unwrap();
     assignments.map(|(name, list)| (name, read(list))).collect()
+}
+
+/// Whether a runner manager needs `address`.
+fn uses_address(arguments: &[String]) -> bool {
+    let uses =
+        |argument: &String| ["{{address}}", "{{host}}", "{{port}}"].iter().any(|it| argument.contains(it));
+    arguments.iter().any(uses)
 }
 
 /// Installs the tools in a directory, with the remote side: the host, its user, `nc` and the wrapper's program.
@@ -64,6 +73,7 @@ async fn guide_recipes_transport_a_call() {
             "ssh" => StrategyOptions::SshCommand(arguments),
             other => panic!("{other} is no strategy with a command"),
         };
+        let is_by_name = matches!(&strategy, StrategyOptions::SshCommand(it) if !uses_address(it));
         let options = SshOptions { strategy, ..fixture.options() };
         assert_eq!(options.check(), []);
         let wrapper = if to_port { &port.address } else { &fixture.wrapper.address };
@@ -72,10 +82,12 @@ async fn guide_recipes_transport_a_call() {
             wrapper_address: wrapper.parse().unwrap(),
             ..fixture.target()
         };
-        soon(Connector::new(options).client(target).check_status()).await
+        let connector = Connector::new(options);
+        let client = if is_by_name { connector.client_by_name(target) } else { connector.client(target) };
+        soon(client.check_status()).await
     };
     let recipes = recipes();
-    assert_eq!(recipes.len(), 9);
+    assert_eq!(recipes.len(), 10);
     for (strategy, arguments) in recipes {
         let answer = call(strategy, arguments.clone()).await;
         answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", fixture.message(&error)));
@@ -84,6 +96,19 @@ async fn guide_recipes_transport_a_call() {
         let answer = call(strategy, others.to_vec()).await;
         assert!(answer.is_err(), "{arguments:?} works without {last:?}");
     }
+}
+
+#[tokio::test]
+async fn message_shows_that_the_pod_is_missing() {
+    let fixture = Fixture::new();
+    let tools = install_tools(&fixture);
+    let recipe = recipes().into_iter().map(|(_, arguments)| arguments).find(|it| it[0] == "kubectl");
+    let mut arguments = recipe.unwrap();
+    arguments[0] = tools.join("kubectl").display().to_string();
+    let options = SshOptions { strategy: StrategyOptions::SshCommand(arguments), ..fixture.options() };
+    let target = Target { instance_name: "gone-0".to_owned(), ..fixture.target() };
+    let error = soon(Connector::new(options).client_by_name(target).check_status()).await.unwrap_err();
+    assert_message("ssh_command_without_pod", fixture.message(&error));
 }
 
 /// The recipes for OpenSSH with the real client and server. The programs are only on the PATH of the server's sessions.

@@ -69,9 +69,10 @@ impl DrainState {
         name.map(String::as_str).or_else(|| self.instance()).unwrap_or_else(|| self.id()).to_owned()
     }
 
+    /// The host, for messages and the id.
     pub(super) fn address(&self) -> &str {
         let manager = self.runner_manager.as_ref_option();
-        manager.and_then(|manager| manager.address.as_ref_option()).map_or("(unknown)", String::as_str)
+        manager.and_then(RunnerManagerArgs::host).unwrap_or("(unknown)")
     }
 
     /// The runner manager for a connection; or the invalid attribute, and why it is invalid.

@@ -45,7 +45,7 @@ impl Strategy {
         }
     }
 
-    /// What selects the host of a connection besides the addresses.
+    /// What selects the host of a connection.
     pub fn selectors(&self) -> Selectors {
         let template = match self {
             Self::Direct | Self::ProxyJump => None,
@@ -54,10 +54,34 @@ impl Strategy {
         };
         let contains = |name| template.as_ref().is_some_and(|template| template.contains(name));
         Selectors {
+            address: !matches!(self, Self::SshCommand(_))
+                || ["address", "host", "port"].into_iter().any(contains),
             instance_name: contains("instance_name"),
             instance_id: contains("instance_id"),
             // The connector logs in with it, and a gateway can select the host by it. A command of its own logs in by its own rules.
             username: !matches!(self, Self::SshCommand(_)) || contains("username"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_ssh_command_can_do_without_the_address() {
+        let command = |argument: &str| vec!["x".to_owned(), argument.to_owned()];
+        for strategy in [Strategy::Direct, Strategy::ProxyJump, Strategy::ProxyCommand(command("y"))] {
+            assert!(strategy.selectors().address, "{strategy:?}");
+        }
+        for (argument, uses) in [
+            ("{{address}}", true),
+            ("{{host}}", true),
+            ("-p{{ port }}", true),
+            ("{{instance_name}}", false),
+            ("{{username}} {{wrapper_address}} {{wrapper_host}}:{{wrapper_port}}", false),
+        ] {
+            assert_eq!(Strategy::SshCommand(command(argument)).selectors().address, uses, "{argument}");
         }
     }
 }

@@ -69,7 +69,7 @@ fn empty_address_of_the_apply_fails_the_health_check() {
 #[test]
 fn null_address_of_the_apply_fails_the_health_check() {
     let attribute = "`runner_managers[\"m\"].address`";
-    health_check_fails(OVER_THE_DRAIN, "null", "Required attribute is null", attribute);
+    health_check_fails(OVER_THE_DRAIN, "null", "Invalid address", attribute);
 }
 
 #[test]
