@@ -3,6 +3,9 @@
 //! The wrapper acts on the record, and the record contains secrets. In such a directory no other user can place, replace or remove a file, so that
 //! paths in it need no further checks. The directories above it are checked as OpenSSH does with `StrictModes`, and so are links in its path: who can
 //! rename a directory can place another one at its path. The record itself may still come from elsewhere: its owner and mode are checked when it is opened.
+//!
+//! A volume of a container, such as an emptyDir of Kubernetes, is writable for all users. Only root can change that, and without root all processes of a
+//! container run as one user: a wrapper of another user than root accepts such a volume above its directory.
 
 use std::{
     fmt,
@@ -12,7 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::OFlags, io::Errno, process::geteuid};
+use rustix::{
+    fs::{AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, statx},
+    io::Errno,
+    process::geteuid,
+};
 
 /// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -39,10 +46,17 @@ fn check_all(folder: &Path) -> io::Result<()> {
         let found = fs::symlink_metadata(path)?;
         // In a directory with the sticky bit, other users cannot rename what is not theirs. Every link has all mode bits.
         let is_sticky = path != folder && found.mode() & STICKY != 0;
-        let relevant = if is_sticky || found.is_symlink() { 0 } else { OTHERS_WRITE };
+        let is_volume = path != folder && !geteuid().is_root() && is_mount_point(path);
+        let relevant = if is_sticky || is_volume || found.is_symlink() { 0 } else { OTHERS_WRITE };
         refuse_others(path, &found, relevant, "replace its files", [hint, &by_mode])?;
     }
     Ok(())
+}
+
+/// Linux before 5.8 does not show it.
+fn is_mount_point(path: &Path) -> bool {
+    let shown = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    shown.is_ok_and(|shown| shown.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Opens a file, without following links, that no other user can have written.
