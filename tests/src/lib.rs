@@ -9,6 +9,7 @@ pub mod dynamic;
 pub mod lab;
 pub mod lab_provider;
 pub mod link;
+pub mod pods;
 pub mod poll;
 pub mod programs;
 pub mod prometheus;

@@ -20,8 +20,8 @@ pub(crate) fn terraform() -> anyhow::Result<PathBuf> {
 }
 
 /// Checks all requirements of the tests. Installs openssh-server, iproute2, systemd, python3-grpcio, rpm, gnupg, nodejs,
-/// npm and rsync, and downloads Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is permitted. A missing requirement is an error; with
-/// `allow_missing`, optional ones are returned as a list.
+/// npm, rsync, runc, podman, dumb-init and python3-yaml, and downloads Prometheus, cloud-init and gitlab-ci-local, if they are missing and installation is
+/// permitted. A missing requirement is an error; with `allow_missing`, optional ones are returned as a list.
 pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     let terraform = terraform()?;
     println!("using {}", terraform.display());
@@ -47,7 +47,7 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
     if find("systemd-analyze").is_none() {
         optional(install("systemd-analyze", "systemd"))?;
     }
-    if !has_grpc() {
+    if !has_module("grpc") {
         optional(install("gRPC for /usr/bin/python3", "python3-grpcio"))?;
     }
     optional(prometheus())?;
@@ -61,6 +61,15 @@ pub(crate) fn for_tests(allow_missing: bool) -> anyhow::Result<Vec<String>> {
         }
     }
     optional(gitlab_ci_local())?;
+    // runc first: otherwise apt chooses another runtime for podman.
+    for program in ["runc", "podman", "dumb-init"] {
+        if find_with_sbin(program).is_none() {
+            optional(install(program, program))?;
+        }
+    }
+    if !has_module("yaml") {
+        optional(install("YAML for /usr/bin/python3", "python3-yaml"))?;
+    }
     Ok(missing)
 }
 
@@ -200,9 +209,9 @@ pub(crate) fn install(program: &str, package: &str) -> anyhow::Result<()> {
 }
 
 /// A gRPC client of another implementation.
-fn has_grpc() -> bool {
+fn has_module(name: &str) -> bool {
     let mut import = Command::new("/usr/bin/python3");
-    import.args(["-c", "import grpc"]).stderr(Stdio::null());
+    import.args(["-c", &format!("import {name}")]).stderr(Stdio::null());
     import.status().is_ok_and(|status| status.success())
 }
 

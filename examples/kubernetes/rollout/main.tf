@@ -82,6 +82,8 @@ resource "kubernetes_stateful_set_v1" "manager" {
         container {
           name  = "runner"
           image = each.value.image
+          # As GitLab's chart: `--user` of the image is for root only.
+          args = ["run", "--working-directory=/home/gitlab-runner"]
 
           env {
             name  = "CONFIG_FILE"

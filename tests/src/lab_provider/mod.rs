@@ -7,6 +7,7 @@ pub mod clouds;
 pub mod echo;
 pub mod instance;
 pub mod journal;
+pub mod kubernetes;
 pub mod local_file;
 pub mod probe;
 
@@ -28,6 +29,9 @@ pub fn registry() -> Registry {
     let cloud = CloudUrl::default();
     Registry::new(ADDRESS, Lab { cloud: cloud.clone() })
         .resource("aws_instance", InstanceResource::<AwsInstance>::new(cloud.clone()))
+        .resource("kubernetes_pod_disruption_budget_v1", kubernetes::BUDGET)
+        .resource("kubernetes_secret_v1", kubernetes::SECRET)
+        .resource("kubernetes_stateful_set_v1", kubernetes::STATEFUL_SET)
         .resource("lab_instance", InstanceResource::<LabInstance>::new(cloud))
         .resource("lab_probe", probe::Probe)
         .resource("local_file", local_file::LocalFile)
@@ -48,6 +52,11 @@ struct Lab {
 struct Config {
     greeting: Value<String>,
     cloud: Value<String>,
+    /// Of `hashicorp/kubernetes`; without effect.
+    #[serde(rename = "config_path")]
+    _path: Value<String>,
+    #[serde(rename = "config_context")]
+    _context: Value<String>,
 }
 
 #[async_trait]
@@ -60,7 +69,10 @@ impl Block for Lab {
         let greeting = optional(String, "Goes into the journal.");
         let cloud =
             optional(String, "URL of the lab's cloud; otherwise the environment variable `LAB_CLOUD`.");
-        schema(0, "A lab.", [("greeting", greeting), ("cloud", cloud)])
+        let [path, context] = [(); 2].map(|()| optional(String, "Of `hashicorp/kubernetes`."));
+        let attributes =
+            [("greeting", greeting), ("cloud", cloud), ("config_path", path), ("config_context", context)];
+        schema(0, "A lab.", attributes)
     }
 
     async fn run(&self, config: Config) -> Result<(), Problems> {

@@ -2,6 +2,7 @@
 //! minute: the name of its file decides which one it is.
 
 pub mod carry;
+pub mod kubectl;
 pub mod lab_init;
 pub mod runner_stand_in;
 

@@ -61,7 +61,7 @@ impl Workspace {
         let mut overrides = String::new();
         for name in providers {
             let program = format!("terraform-provider-{name}");
-            let public = matches!(*name, "aws" | "local");
+            let public = matches!(*name, "aws" | "kubernetes" | "local");
             let built = binaries::built(if public { "terraform-provider-lab" } else { &program })?;
             symlink(built, root.join("plugins").join(&program))
                 .with_context(|| format!("linking {program}"))?;

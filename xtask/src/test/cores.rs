@@ -57,7 +57,7 @@ os._exit(core.RunCli(len(words), (ctypes.c_char_p * len(words))(*words), os.dup(
 /// Prefixes of end-to-end tests that need no core.
 const WITHOUT: [&str; 14] = [
     "cloud_init::",
-    "container::",
+    "pods::",
     "dist::release_is_complete",
     "hostile_host::",
     "hosts_guide::",
