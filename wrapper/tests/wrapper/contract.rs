@@ -147,7 +147,7 @@ async fn grpc_health_service_has_levels() {
     for service in ["", "gitlab_com.gitlab_runner.runner_wrapper.ProcessWrapper"] {
         assert_eq!(check(service).await.unwrap(), ServingStatus::Serving, "the wrapper serves: {service}");
     }
-    assert_eq!(check("great").await.unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(check("great").await.unwrap_err().code(), Code::NotFound);
 }
 
 /// Time advances while no task is active.

@@ -179,11 +179,11 @@ mod tests {
         }
         if geteuid().is_root() {
             rustix::fs::chownat(
-                rustix::fs::CWD,
+                CWD,
                 top.join("link"),
                 Some(rustix::fs::Uid::from_raw(4242)),
                 None,
-                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+                AtFlags::SYMLINK_NOFOLLOW,
             )
             .unwrap();
             check(&last.join("state")).unwrap();
@@ -217,7 +217,7 @@ mod tests {
         assert!(refusal(read()).contains("symbolic link"));
         fs::remove_file(&file).unwrap();
         rustix::fs::mknodat(
-            rustix::fs::CWD,
+            CWD,
             &file,
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
