@@ -82,7 +82,7 @@ resource "kubernetes_stateful_set_v1" "manager" {
         container {
           name  = "runner"
           image = each.value.image
-          # As GitLab's chart: `--user` of the image is for root only.
+          # Without `--user` of the image's command: it needs root.
           args = ["run", "--working-directory=/home/gitlab-runner"]
 
           env {
@@ -96,6 +96,10 @@ resource "kubernetes_stateful_set_v1" "manager" {
           env {
             name  = "GRIT_WRAPPER_INSECURE_HTTP_BEYOND_LOOPBACK"
             value = "true"
+          }
+          env {
+            name  = "GRIT_WRAPPER_DRAIN_TIMEOUT"
+            value = "${var.grace_period_seconds - 300}s"
           }
 
           port {

@@ -54,7 +54,7 @@ variable "health_timeout" {
 }
 
 variable "kube_config_path" {
-  description = "kubeconfig file, for the provider `kubernetes` and for kubectl."
+  description = "Absolute path of the kubeconfig file, for the provider `kubernetes` and for kubectl."
   type        = string
   nullable    = false
 }

@@ -216,7 +216,7 @@ fn chart(values: &Json, lab: &Lab) -> String {
 }
 
 #[test]
-fn charts_start_command_starts_the_wrapper() {
+fn kubernetes_guide_drains_a_release() {
     let Some((lab, node)) = node() else { return };
     let [values] = documents(&example("chart/values.yaml")).unwrap().try_into().unwrap();
     node.apply(&chart(&values, &lab));
@@ -226,11 +226,19 @@ fn charts_start_command_starts_the_wrapper() {
         grit_tests::pods::http(&format!("{}:9253", pod.address), "/health/ready?level=polling").unwrap();
     assert_eq!(code, 200, "{body}");
 
-    // As the provider reaches it.
     let jobs = hold_jobs(&lab, &node, 1);
+    let folder = tempfile::tempdir().unwrap();
+    thread::scope(|scope| {
+        let commands = scope.spawn(|| run(&node, block("kubernetes_guide_drains_a_release"), folder.path()));
+        poll::until("the runner drains", LIMIT, || match lab.events().signals(None) {
+            signals if signals == ["SIGQUIT"] => Ok(()),
+            signals => Err(signals),
+        });
+        lab.queue().release(&jobs);
+        let output = commands.join().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    });
     let exec = ["exec", "deployment/blue-v1", "--container=blue-v1", "--", "grit-wrapper"];
-    node.kubectl(&[&exec[..], &["drain"]].concat());
-    lab.queue().release(&jobs);
     let status = node.wait_state(&pod, "stopped");
     assert_eq!(status["drain"]["outcome"], "clean", "{status}");
     // The liveness probe of the chart finds the command line of the wrapper, also after a drain.
