@@ -6,6 +6,7 @@
 mod fault;
 mod gitlab;
 mod host;
+mod limits;
 mod network;
 mod options;
 mod origin;

@@ -8,6 +8,7 @@ const PART: u64 = 250;
 fn assert_no_violation(part: u64) {
     let report = check(part * PART + 1, PART, 1, 1);
     assert!(!report.loses_too_many_jobs(), "{:?}", report.counts);
+    assert_eq!(limits::problems(&report.counts, report.seeds), [""; 0]);
     if let Some(Failed { seed, violations }) = report.failed.first() {
         let shortest = shortest(*seed);
         panic!(
@@ -124,5 +125,6 @@ fn chosen_seeds_have_no_violation() {
         println!("To repeat it: cargo xtask simulate --seed {}", failed.seed);
     }
     assert!(report.failed.is_empty(), "{} seeds failed", report.failed.len());
+    assert_eq!(limits::problems(&report.counts, report.seeds), [""; 0]);
     assert!(!report.loses_too_many_jobs(), "too many drains have lost a job");
 }
