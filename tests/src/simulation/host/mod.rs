@@ -426,6 +426,11 @@ impl Host {
         }
     }
 
+    /// Whether it is powered off: nothing answers at its address.
+    pub(super) fn is_off(&self) -> bool {
+        self.is_off
+    }
+
     /// The runner as its wrapper names it.
     fn child(&self) -> Option<ChildInfo> {
         let runner = self.runner.as_ref()?;

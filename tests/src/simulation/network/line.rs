@@ -87,6 +87,7 @@ impl Line {
         }
         let instance = world.addresses.get(&self.address).ok_or(Arrival::Unanswered)?;
         match world.hosts.get(instance) {
+            Some(host) if host.is_off() => Err(Arrival::Unanswered),
             Some(host) if host.wrapper.is_some() => Ok(instance.clone()),
             Some(_) => {
                 let reason = ChannelRefusal::ConnectFailed;
