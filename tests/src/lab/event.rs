@@ -27,6 +27,9 @@ pub struct Event {
     pub what: What,
 }
 
+/// The text of the note before the reset of a host, when its processes still run.
+pub const RESET_BEGINS: &str = "the host is being reset";
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -176,21 +179,31 @@ impl EventLog {
         self.lock().clone()
     }
 
-    /// The signals that the runners of this host handled, or of all hosts, in order. The end of an instance kills its wrapper, and the kernel sends
-    /// SIGQUIT to its runner: signals after it are not counted.
+    /// The signals that the runners of this host handled, or of all hosts, in order: [`EventLog::signalled`].
     #[must_use]
     pub fn signals(&self, host: Option<&str>) -> Vec<String> {
-        let events = self.all().into_iter().filter(|event| host.is_none_or(|host| event.subject == host));
+        let signals = self.signalled(0).into_iter();
+        signals.filter(|(of, _)| host.is_none_or(|host| of == host)).map(|(_, signal)| signal).collect()
+    }
+
+    /// The signals that runners handled from index `from` on, with their hosts, in order. The end or the reset of an instance kills its wrapper, and the
+    /// kernel sends SIGQUIT to its runner: signals after it are not counted, before another runner starts.
+    #[must_use]
+    pub fn signalled(&self, from: usize) -> Vec<(String, String)> {
         let mut ended = HashSet::new();
-        let signal = |event: Event| match event.what {
-            What::InstanceTerminating { .. } => {
-                ended.insert(event.subject);
-                None
+        let mut signals = Vec::new();
+        for event in self.all().into_iter().skip(from) {
+            match event.what {
+                What::InstanceTerminating { .. } => drop(ended.insert(event.subject)),
+                What::Note { text } if text == RESET_BEGINS => drop(ended.insert(event.subject)),
+                What::RunnerStarted { .. } => drop(ended.remove(&event.subject)),
+                What::RunnerSignal { signal, .. } if !ended.contains(&event.subject) => {
+                    signals.push((event.subject, signal));
+                }
+                _ => {}
             }
-            What::RunnerSignal { signal, .. } => Some(signal).filter(|_| !ended.contains(&event.subject)),
-            _ => None,
-        };
-        events.filter_map(signal).collect()
+        }
+        signals
     }
 
     /// The first matching event.

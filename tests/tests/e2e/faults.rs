@@ -251,7 +251,7 @@ resource "grit_runner_health" "all" {
 }
 resource "grit_runner_drain" "m1" {
   instance_id    = ""
-  runner_manager = { instance_name = "m1", address = "", wrapper_address = "tcp://localhost" }
+  runner_manager = { instance_name = "m1", address = "h:0x", wrapper_address = "tcp://localhost" }
   mode           = "gentle"
 }
 "#,

@@ -169,9 +169,8 @@ impl Example {
 
     /// The hosts whose runners received this signal since this event.
     fn signalled(&self, from: usize, signal: &str) -> Vec<String> {
-        let events = self.lab.events().all().into_iter().skip(from);
-        let mut hosts: Vec<_> =
-            events.filter(|event| is_signal(event, signal)).map(|event| event.subject).collect();
+        let signals = self.lab.events().signalled(from).into_iter();
+        let mut hosts: Vec<_> = signals.filter(|(_, sent)| sent == signal).map(|(host, _)| host).collect();
         hosts.sort();
         hosts
     }

@@ -217,7 +217,6 @@ fn invalid_arguments_are_errors_at_validate() {
     let invalid = json!({
         "null": null,
         "address": { "instance_name": "m", "address": "h:99999", "wrapper_address": "h:1" },
-        "missing": { "instance_name": "m", "address": null, "wrapper_address": "h:1" },
     });
     hosts.write(&json!({}), &invalid);
     let run = hosts.workspace.validate().unwrap().failed();
@@ -227,9 +226,15 @@ fn invalid_arguments_are_errors_at_validate() {
         [
             r#"Element is null: runner_managers["null"]"#,
             r#"Invalid address: runner_managers["address"].address"#,
-            r#"Required attribute is null: runner_managers["missing"].address"#,
         ]
     );
+    // Only the configured provider knows whether its connections need the address.
+    hosts.write(
+        &json!({}),
+        &json!({ "a": { "instance_name": "m", "address": null, "wrapper_address": "h:1" } }),
+    );
+    let run = hosts.workspace.plan().unwrap().failed();
+    assert!(errors(&run)[0].contains("it is not set, and the connection needs it"), "{:?}", errors(&run));
     hosts.write(&json!({}), &Json::Null);
     let run = hosts.workspace.plan().unwrap().failed();
     assert!(errors(&run)[0].contains("runner_managers"), "{:?}", errors(&run));

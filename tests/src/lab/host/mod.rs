@@ -29,7 +29,7 @@ use self::{
     ssh::{ClientKey, Ssh},
 };
 use super::{
-    event::{EventLog, What},
+    event::{EventLog, RESET_BEGINS, What},
     queue::Queue,
 };
 use crate::poll;
@@ -262,6 +262,7 @@ impl Shared {
     }
 
     fn reboot(&self) -> anyhow::Result<()> {
+        self.events.note(&self.instance_name, RESET_BEGINS);
         let (command, kind) = {
             let mut machine = self.machine();
             machine.init = None;

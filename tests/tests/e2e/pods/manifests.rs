@@ -111,7 +111,8 @@ fn probes_follow_the_life_of_a_runner() {
     // The engine starts the container of a runner that has failed.
     let before = starts(&node, &pod);
     let pid = node.status(&pod).unwrap()["pid"].to_string();
-    succeeded(node.podman().args(["exec", &pod.container(), "kill", "-9", &pid])).unwrap();
+    // The end of the container is also the end of this command.
+    let _ended = node.podman().args(["exec", &pod.container(), "kill", "-9", &pid]).output().unwrap();
     poll::until("the container is restarted", LIMIT, || match starts(&node, &pod) {
         now if now != before => Ok(()),
         now => Err(now),

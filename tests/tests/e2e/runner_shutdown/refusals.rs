@@ -190,8 +190,8 @@ fn wrong_values_are_refused_at_plan() {
     for (title, text, attributes) in [
         ("Element is null", "`runner_managers[\"a\"]`", json!({ "runner_managers": { "a": null } })),
         (
-            "Required attribute is null",
-            "`runner_managers[\"a\"].address`",
+            "Invalid address",
+            "`runner_managers[\"a\"].address`: it is not set, and the connection needs it",
             json!({ "runner_managers": { "a": { "instance_name": "m", "address": null, "wrapper_address": "unix:///w" } } }),
         ),
         ("Invalid address", "trimspace()", json!({ "runner_managers": { "a": manager(" h") } })),
