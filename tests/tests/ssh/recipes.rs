@@ -87,7 +87,7 @@ async fn guide_recipes_transport_a_call() {
         soon(client.check_status()).await
     };
     let recipes = recipes();
-    assert_eq!(recipes.len(), 10);
+    assert_eq!(recipes.len(), 11);
     for (strategy, arguments) in recipes {
         let answer = call(strategy, arguments.clone()).await;
         answer.unwrap_or_else(|error| panic!("{arguments:?}: {}", fixture.message(&error)));
