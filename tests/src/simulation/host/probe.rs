@@ -14,6 +14,10 @@ use super::super::{
     runner::{Kind, Mode, Request, Runner},
     world::{Happening, Inner},
 };
+use super::wrapper::Busy;
+
+/// How soon it is seen that a slow write of the state file has ended.
+const WRITES: Duration = Duration::from_millis(1);
 
 /// The wrapper's pauses: `runner::prober`, `runner::request_gap`.
 const FIRST_INTERVAL: Duration = Duration::from_millis(200);
@@ -284,6 +288,9 @@ impl Inner {
         let reads = if is_slow { self.random.millis(200, 2_900) } else { reads };
         let now = Instant::now();
         let Some(host) = self.hosts.get_mut(instance) else { return };
+        if host.is_writing() {
+            return self.later(instance, WRITES, Happening::ReadRequests { wrapper: number, wait });
+        }
         if let Some(at) = host.reads_begin(number, wait) {
             return self.at(instance, at, Happening::ReadRequests { wrapper: number, wait });
         }
@@ -315,6 +322,14 @@ impl Inner {
         began: Instant,
         page: Option<&str>,
     ) {
+        if self.hosts.get(instance).is_some_and(super::Host::is_writing) {
+            let page = page.map(str::to_owned);
+            return self.later(
+                instance,
+                WRITES,
+                Happening::RequestsRead { wrapper: number, wait, began, page },
+            );
+        }
         self.trace.count(if page.is_some() {
             "read of open requests"
         } else {
@@ -433,6 +448,12 @@ impl Inner {
 }
 
 impl super::Host {
+    /// The write of the state file blocks the only thread of the wrapper.
+    fn is_writing(&self) -> bool {
+        let busy = self.wrapper.as_ref().and_then(|wrapper| wrapper.busy);
+        matches!(busy, Some(Busy::Write | Busy::FirstWrite))
+    }
+
     /// The runner that the wrapper knows. The server of another process does not count: `process::peer`.
     fn probed_runner(&self) -> Option<&Runner> {
         let child = self.wrapper.as_ref()?.supervision.state.child()?;
