@@ -163,6 +163,8 @@ pub(super) struct Inner {
     pub(super) asked: BTreeSet<String>,
     /// Why an instance may be destroyed while its runner runs.
     pub(super) excuses: BTreeMap<String, &'static str>,
+    /// All faults have ended, and no runner that is started fails.
+    pub(super) is_quiet: bool,
 }
 
 impl World {
@@ -186,6 +188,7 @@ impl World {
             aims: VecDeque::new(),
             asked: BTreeSet::new(),
             excuses: BTreeMap::new(),
+            is_quiet: false,
         };
         Self { inner: Mutex::new(inner), wake: Notify::new() }
     }

@@ -169,7 +169,7 @@ impl Inner {
         self.next_pid += 1;
         let pid = self.next_pid;
         let cleanup = self.random.millis(10, 60_000);
-        let hangs = self.random.percent(1);
+        let hangs = self.random.percent(1) && !self.is_quiet;
         let host = self.hosts.get_mut(instance)?;
         let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
         let earlier = host.runner.replace(runner);

@@ -32,7 +32,7 @@ impl Inner {
     }
 
     fn spawn_child(&mut self, instance: &str, events: &mut VecDeque<(Event, bool)>) -> Result<(), Killed> {
-        if self.random.percent(2) {
+        if self.random.percent(2) && !self.is_quiet {
             self.trace.count("spawn failed");
             events.push_back((Event::SpawnFailed("not found".into()), false));
             return Ok(());

@@ -277,7 +277,7 @@ impl Inner {
         // Of this invocation, there is no exit.
         unit.shown = None;
         let Some(pid) = self.fork_runner(instance, None) else { return };
-        if self.random.percent(2) {
+        if self.random.percent(2) && !self.is_quiet {
             self.trace.count("systemd cannot execute the runner");
             return self.ends(instance, pid, Duration::ZERO, Exit::Code(203));
         }

@@ -5,7 +5,7 @@ mod one_root;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     host::Host,
@@ -19,6 +19,8 @@ use super::{
 const LAST_COMMANDS: u32 = 6;
 /// The user waits after a failure in the end phase. Longer than every job.
 const LAST_PAUSE: Duration = Duration::from_secs(300);
+/// A rollout without faults takes no longer: the start of the new managers, the longest job, and the receipt.
+const ROLLOUT_LIMIT: Duration = Duration::from_secs(3600);
 /// A user ends an action after this time. Its drain continues.
 const ACTION_LIMIT: Duration = Duration::from_secs(600);
 
@@ -131,6 +133,22 @@ async fn check_finished(world: &Arc<World>, terraform: &mut Terraform, config: &
         Ok(changes) if changes.is_empty() => now.trace.count("empty plan after an apply"),
         Ok(changes) if changes.iter().all(terraform_health) => now.trace.count("drift after an apply"),
         other => now.violation("terraform", format!("a plan after a finished apply: {other:?}")),
+    }
+}
+
+/// Without a fault, the first apply of a rollout succeeds, and in time.
+async fn roll_without_faults(world: &Arc<World>, terraform: &mut Terraform, config: &Config) {
+    world.now().is_quiet = true;
+    // Also of the runners that would hang at their end.
+    repair(world);
+    let begin = Instant::now();
+    let ended = terraform.apply(config, &Apply::default()).await;
+    let took = begin.elapsed();
+    let mut now = world.now();
+    match ended {
+        Ended::Done if took <= ROLLOUT_LIMIT => now.trace.count("a rollout without faults succeeds at once"),
+        Ended::Done => now.violation("terraform", format!("a rollout without faults takes {took:?}")),
+        ended => now.violation("terraform", format!("a rollout without faults fails: {ended:?}")),
     }
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{LAST_COMMANDS, LAST_PAUSE, check_finished, managers, name_gone, perform, repair, with};
+use super::{
+    LAST_COMMANDS, LAST_PAUSE, check_finished, managers, name_gone, perform, repair, roll_without_faults,
+    with,
+};
 use crate::simulation::{
     options::Options,
     scenario::{Command, Layout, Next, Scenario, Step},
@@ -62,6 +65,8 @@ async fn finish(world: &Arc<World>, terraform: &mut Terraform, files: &mut Files
         return world.now().violation("terraform", format!("the rollout does not end: {ended:?}"));
     }
     check_finished(world, terraform, &files.config()).await;
+    files.version += 1;
+    roll_without_faults(world, terraform, &files.config()).await;
     for _ in 0..LAST_COMMANDS {
         ended = terraform.apply(&Config::empty(), &Apply::default()).await;
         if ended == Ended::Done {
