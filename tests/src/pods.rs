@@ -278,12 +278,19 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Nothing can be done about a failure, and the directory is removed anyway.
-        for words in [&["pod", "rm"][..], &["rm"]] {
-            let _ = self.podman().args(words).args(["--all", "--force", "--time", "0"]).output();
+        // Nothing can be done about a failure. A deletion of the cluster may still be in progress, and hold files: it is waited for.
+        for _ in 0..50 {
+            for words in [&["pod", "rm"][..], &["rm"]] {
+                let _ = self.podman().args(words).args(["--all", "--force", "--time", "0"]).output();
+            }
+            for mount in ["storage/vfs", "storage"] {
+                let _ = Command::new("umount").arg("--recursive").arg(self.path().join(mount)).output();
+            }
+            if fs::remove_dir_all(self.path()).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
-        let _ = Command::new("umount").arg("--recursive").arg(self.path().join("storage")).output();
-        let _ = Command::new("umount").arg("--recursive").arg(self.path().join("storage/vfs")).output();
     }
 }
 

@@ -99,7 +99,7 @@ resource "kubernetes_stateful_set_v1" "manager" {
           }
           env {
             name  = "GRIT_WRAPPER_DRAIN_TIMEOUT"
-            value = "${var.grace_period_seconds - 300}s"
+            value = "${var.grace_period_seconds - 600}s"
           }
 
           port {

@@ -42,7 +42,7 @@ variable "service_account_name" {
 variable "grace_period_seconds" {
   description = "Time for the drain of a pod that is deleted or evicted outside a rollout: longer than the longest job."
   type        = number
-  default     = 14700
+  default     = 15000
   nullable    = false
 }
 

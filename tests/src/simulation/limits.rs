@@ -14,7 +14,7 @@ struct Limit {
     name: &'static str,
     /// The file below `docs/`, and the heading.
     stated_in: (&'static str, &'static str),
-    /// The smallest and the largest number in 1,000 seeds. Measured in 40,000 seeds, and about a quarter and the triple of it.
+    /// The smallest and the largest number of seeds in 1,000 that count it. Measured in 40,000 seeds, and about a quarter and the triple of it.
     per_1000: (f64, f64),
 }
 
@@ -98,10 +98,10 @@ pub(super) fn problems(counts: &BTreeMap<String, u64>, seeds: u64) -> Vec<String
             [limit.per_1000.0, limit.per_1000.1].map(|rate| rate * seeds as f64 / 1000.0);
         // A part of the suite has few seeds: three standard deviations more, and one.
         if seeds >= FEW && times as f64 > largest + 3.0 * largest.sqrt() + 1.0 {
-            problems.push(format!("{times} times in {seeds} seeds, more than {largest:.1}: {}", limit.name));
+            problems.push(format!("in {times} of {seeds} seeds, more than {largest:.1}: {}", limit.name));
         }
         if seeds >= MANY && (times as f64) < smallest {
-            problems.push(format!("{times} times in {seeds} seeds, less than {smallest:.1}: {}", limit.name));
+            problems.push(format!("in {times} of {seeds} seeds, less than {smallest:.1}: {}", limit.name));
         }
     }
     problems
@@ -126,7 +126,7 @@ mod tests {
         let counted = |what: &str, times| BTreeMap::from([(format!("limit: {what}"), times)]);
         let reboot = "exit code unknown: the host was rebooted";
         assert_eq!(problems(&counted(reboot, 8), 1_000), [""; 0]);
-        assert!(problems(&counted(reboot, 50), 1_000)[0].contains("50 times in 1000 seeds"));
+        assert!(problems(&counted(reboot, 50), 1_000)[0].contains("in 50 of 1000 seeds"));
         assert!(problems(&counted("the weather", 1), 1_000)[0].contains("no document"));
         let rare = problems(&counted(reboot, 19), MANY);
         assert!(

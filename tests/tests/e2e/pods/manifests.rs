@@ -40,8 +40,7 @@ fn start_manager(lab: &Lab, node: &Node) -> Pod {
     let (url, id) = (lab.queue().url(), lab.queue().runner_id("glrt-manager"));
     let ours = yaml
         .replace("https://gitlab.example.com\"", &format!("{url}\"\n      id = {id}"))
-        .replace("glrt-TOKEN", "glrt-manager")
-        .replace("check_interval = 3", "check_interval = 1");
+        .replace("glrt-TOKEN", "glrt-manager");
     assert_ne!(ours, yaml);
     node.apply(&ours);
     node.pod("blue-v1-0")
