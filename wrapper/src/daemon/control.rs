@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use grit_proto::wrapper_v1::{self as v1, DrainRequest, DrainResponse, Level, ListJobsResponse, Status};
+use grit_proto::wrapper_v1::{self as v1, DrainRequest, DrainResponse, ListJobsResponse, Status};
 use thiserror::Error;
 use tokio::{
     sync::watch::{Receiver, Ref},
@@ -86,11 +86,6 @@ impl Control {
 
     pub fn status(&self) -> Status {
         status::status(&self.supervisor.now(), &self.health.borrow())
-    }
-
-    /// The level of the runner now, and the reasons why the next level is not reached.
-    pub(crate) fn level(&self) -> (Level, Vec<String>) {
-        status::level(&self.supervisor.now(), &self.health.borrow())
     }
 
     /// Whether the supervisor is there, when it has responded. Waits while it is busy.

@@ -60,12 +60,6 @@ pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Stat
     }
 }
 
-/// The level in the current status, and its reasons.
-pub(crate) fn level(supervision: &Supervision, health: &runner::Health) -> (Level, Vec<String>) {
-    let (level, reasons) = level_now(supervision, health);
-    (level, shown_reasons(&reasons))
-}
-
 /// The health in the current status.
 pub(crate) fn health(supervision: &Supervision, health: &runner::Health) -> Health {
     let (level, reasons) = level_now(supervision, health);

@@ -8,10 +8,5 @@ pub(crate) mod requester;
 
 use grit_proto::wrapper_v1::Level;
 
-/// The levels of a healthy runner, as clients name them.
-const LEVELS: [(&str, Level); 4] = [
-    ("process", Level::Process),
-    ("ready", Level::Ready),
-    ("polling", Level::Polling),
-    ("working", Level::Working),
-];
+/// The levels of a healthy runner. Clients use their short names.
+const LEVELS: [Level; 4] = [Level::Process, Level::Ready, Level::Polling, Level::Working];

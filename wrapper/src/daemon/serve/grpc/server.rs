@@ -4,7 +4,8 @@ use std::{future::pending, time::Duration};
 
 use futures::stream::select_all;
 use grit_proto::{
-    runner_wrapper::process_wrapper_server::ProcessWrapperServer, wrapper_v1::wrapper_server::WrapperServer,
+    json::short, runner_wrapper::process_wrapper_server::ProcessWrapperServer,
+    wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
 use tokio::time::sleep;
@@ -86,11 +87,10 @@ pub async fn serve(
 async fn report_levels(control: Control, reporter: HealthReporter) {
     let mut changes = control.changes();
     loop {
-        changes.status();
-        let (level, _) = control.level();
-        for (name, wanted) in LEVELS {
+        let level = changes.status().health.unwrap_or_default().level();
+        for wanted in LEVELS {
             let status = if level >= wanted { ServingStatus::Serving } else { ServingStatus::NotServing };
-            reporter.set_service_status(name, status).await;
+            reporter.set_service_status(short(wanted.as_str_name()), status).await;
         }
         if changes.next().await.is_none() {
             return pending().await;

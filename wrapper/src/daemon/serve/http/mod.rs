@@ -146,26 +146,29 @@ impl HttpServer {
 
     /// Whether the runner has at least the level of the query.
     fn ready(&self, query: Option<&str>) -> Response<Full<Bytes>> {
-        let Some((_, wanted)) = wanted_level(query) else {
+        let Some(wanted) = wanted_level(query) else {
             return error(
                 StatusCode::BAD_REQUEST,
                 "query: expected level=process, ready, polling or working",
             );
         };
-        let (level, reasons) = self.control.level();
+        let health = self.control.status().health.unwrap_or_default();
+        let level = health.level();
         let status = if level >= wanted { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let body = serde_json::json!({ "level": short(level.as_str_name()), "reasons": reasons });
+        let body = serde_json::json!({ "level": short(level.as_str_name()), "reasons": health.reasons });
         response(status, JSON, format!("{body}\n"))
     }
 }
 
-/// The level of the query, with its name.
-fn wanted_level(query: Option<&str>) -> Option<(&'static str, Level)> {
-    let name = match query {
-        None | Some("") => "polling",
-        Some(query) => query.strip_prefix("level=")?,
-    };
-    LEVELS.into_iter().find(|(level, _)| *level == name)
+/// The level of the query.
+fn wanted_level(query: Option<&str>) -> Option<Level> {
+    match query {
+        None | Some("") => Some(Level::Polling),
+        Some(query) => {
+            let name = query.strip_prefix("level=")?;
+            LEVELS.into_iter().find(|level| short(level.as_str_name()) == name)
+        }
+    }
 }
 
 /// Whether a client may request this path. A client on loopback is on this host, or uses a tunnel to it.
@@ -207,10 +210,10 @@ mod tests {
 
     #[test]
     fn query_names_one_level() {
-        let name = |query| wanted_level(query).map(|(name, _)| name);
+        let name = |query| wanted_level(query).map(|level| short(level.as_str_name()));
         assert_eq!(
-            (name(None), name(Some("")), name(Some("level=working"))),
-            (Some("polling"), Some("polling"), Some("working"))
+            [None, Some(""), Some("level=working")].map(|query| name(query).unwrap()),
+            ["polling", "polling", "working"]
         );
         for query in ["level=", "level=none", "level=POLLING", "polling", "level=ready&level=process"] {
             assert_eq!(name(Some(query)), None, "{query}");
