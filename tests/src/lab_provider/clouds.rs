@@ -55,22 +55,27 @@ impl Block for Clouds {
 use AttributeConstraint::{Computed, Optional, OptionalComputed, Required};
 use AttributeType::{Bool, Number, String};
 
-fn texts() -> AttributeType {
+pub(super) fn texts() -> AttributeType {
     AttributeType::List(Box::new(String))
 }
 
-fn text_map() -> AttributeType {
+pub(super) fn text_map() -> AttributeType {
     AttributeType::Map(Box::new(String))
 }
 
-fn block<const N: usize>(attributes: [(&str, AttributeConstraint, AttributeType); N]) -> BlockSchema {
+pub(super) fn block<const N: usize>(
+    attributes: [(&str, AttributeConstraint, AttributeType); N],
+) -> BlockSchema {
     let attribute = |(name, constraint, attr_type): (&str, AttributeConstraint, AttributeType)| {
         (name.to_owned(), Attribute { attr_type, constraint, ..Attribute::default() })
     };
     BlockSchema { attributes: attributes.into_iter().map(attribute).collect(), ..BlockSchema::default() }
 }
 
-fn with<const N: usize>(block: BlockSchema, blocks: [(&str, NestedBlock); N]) -> BlockSchema {
+pub(super) fn with<'a>(
+    block: BlockSchema,
+    blocks: impl IntoIterator<Item = (&'a str, NestedBlock)>,
+) -> BlockSchema {
     let blocks: HashMap<_, _> = blocks.into_iter().map(|(name, nested)| (name.to_owned(), nested)).collect();
     BlockSchema { blocks, ..block }
 }

@@ -4,7 +4,7 @@
 //! As in the real provider, a change is applied in place, and the destroy of a StatefulSet does not wait for its pods.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     io::Write as _,
     process::{Command, Stdio},
 };
@@ -12,13 +12,14 @@ use std::{
 use async_trait::async_trait;
 use grit_plugin::{
     Problems, Resource,
-    schema::{
-        Attribute, AttributeConstraint, AttributePath, AttributeType, BlockSchema, NestedBlock, Schema,
-    },
+    schema::{AttributeConstraint, AttributePath, AttributeType, BlockSchema, NestedBlock, Schema},
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::failed;
+use super::{
+    clouds::{self, text_map, texts, with},
+    failed,
+};
 use crate::dynamic::Dynamic;
 
 use AttributeConstraint::{Computed, Optional, OptionalComputed, Required};
@@ -35,28 +36,13 @@ pub const SECRET: Object = Object { kind: "Secret", api: "v1", block: secret };
 pub const STATEFUL_SET: Object = Object { kind: "StatefulSet", api: "apps/v1", block: stateful_set };
 pub const BUDGET: Object = Object { kind: "PodDisruptionBudget", api: "policy/v1", block: budget };
 
-type Named = (&'static str, AttributeConstraint, AttributeType);
-
-fn block(attributes: &[Named], blocks: Vec<(&str, BlockSchema)>) -> BlockSchema {
-    let attributes = attributes.iter().map(|(name, constraint, attr_type)| {
-        let attribute = Attribute {
-            attr_type: attr_type.clone(),
-            constraint: constraint.clone(),
-            ..Attribute::default()
-        };
-        ((*name).to_owned(), attribute)
-    });
-    let blocks: HashMap<_, _> =
-        blocks.into_iter().map(|(name, inner)| (name.to_owned(), NestedBlock::List(inner))).collect();
-    BlockSchema { attributes: attributes.collect(), blocks, ..BlockSchema::default() }
-}
-
-fn texts() -> AttributeType {
-    AttributeType::List(Box::new(Text))
-}
-
-fn text_map() -> AttributeType {
-    AttributeType::Map(Box::new(Text))
+/// A block whose inner blocks are lists, as all blocks of this provider.
+fn block<const N: usize>(
+    attributes: [(&str, AttributeConstraint, AttributeType); N],
+    blocks: Vec<(&str, BlockSchema)>,
+) -> BlockSchema {
+    let blocks = blocks.into_iter().map(|(name, inner)| (name, NestedBlock::List(inner)));
+    with(clouds::block(attributes), blocks)
 }
 
 fn metadata() -> (&'static str, BlockSchema) {
@@ -67,15 +53,15 @@ fn metadata() -> (&'static str, BlockSchema) {
         ("annotations", Optional, text_map()),
         ("uid", Computed, Text),
     ];
-    ("metadata", block(&attributes, vec![]))
+    ("metadata", block(attributes, vec![]))
 }
 
 fn selector() -> (&'static str, BlockSchema) {
-    ("selector", block(&[("match_labels", Optional, text_map())], vec![]))
+    ("selector", block([("match_labels", Optional, text_map())], vec![]))
 }
 
 fn secret() -> BlockSchema {
-    let mut secret = block(&[("id", Computed, Text), ("data", Optional, text_map())], vec![metadata()]);
+    let mut secret = block([("id", Computed, Text), ("data", Optional, text_map())], vec![metadata()]);
     if let Some(data) = secret.attributes.get_mut("data") {
         data.sensitive = true;
     }
@@ -83,41 +69,38 @@ fn secret() -> BlockSchema {
 }
 
 fn budget() -> BlockSchema {
-    let spec = block(&[("max_unavailable", Optional, Text)], vec![selector()]);
-    block(&[("id", Computed, Text)], vec![metadata(), ("spec", spec)])
+    let spec = block([("max_unavailable", Optional, Text)], vec![selector()]);
+    block([("id", Computed, Text)], vec![metadata(), ("spec", spec)])
 }
 
 fn stateful_set() -> BlockSchema {
     let spec = block(
-        &[
+        [
             ("replicas", Optional, Text),
             ("service_name", Required, Text),
             ("pod_management_policy", Optional, Text),
         ],
         vec![
-            ("update_strategy", block(&[("type", Optional, Text)], vec![])),
+            ("update_strategy", block([("type", Optional, Text)], vec![])),
             selector(),
-            ("template", block(&[], vec![metadata(), ("spec", pod())])),
+            ("template", block([], vec![metadata(), ("spec", pod())])),
         ],
     );
     let attributes = [("id", Computed, Text), ("wait_for_rollout", Optional, Bool)];
-    block(&attributes, vec![metadata(), ("spec", spec)])
+    block(attributes, vec![metadata(), ("spec", spec)])
 }
 
 fn pod() -> BlockSchema {
     let security = block(
-        &[("run_as_non_root", Optional, Bool), ("run_as_user", Optional, Text), ("fs_group", Optional, Text)],
-        vec![("seccomp_profile", block(&[("type", Optional, Text)], vec![]))],
+        [("run_as_non_root", Optional, Bool), ("run_as_user", Optional, Text), ("fs_group", Optional, Text)],
+        vec![("seccomp_profile", block([("type", Optional, Text)], vec![]))],
     );
     let volume = block(
-        &[("name", Optional, Text)],
-        vec![
-            ("empty_dir", block(&[], vec![])),
-            ("secret", block(&[("secret_name", Optional, Text)], vec![])),
-        ],
+        [("name", Optional, Text)],
+        vec![("empty_dir", block([], vec![])), ("secret", block([("secret_name", Optional, Text)], vec![]))],
     );
     block(
-        &[("service_account_name", Optional, Text), ("termination_grace_period_seconds", Optional, Number)],
+        [("service_account_name", Optional, Text), ("termination_grace_period_seconds", Optional, Number)],
         vec![("security_context", security), ("container", container()), ("volume", volume)],
     )
 }
@@ -125,12 +108,12 @@ fn pod() -> BlockSchema {
 fn container() -> BlockSchema {
     let probe = || {
         let times = ["initial_delay_seconds", "period_seconds", "timeout_seconds", "failure_threshold"];
-        let get = block(&[("path", Optional, Text), ("port", Optional, Text)], vec![]);
-        block(&times.map(|name| (name, Optional, Number)), vec![("http_get", get)])
+        let get = block([("path", Optional, Text), ("port", Optional, Text)], vec![]);
+        block(times.map(|name| (name, Optional, Number)), vec![("http_get", get)])
     };
     let security = block(
-        &[("allow_privilege_escalation", Optional, Bool), ("read_only_root_filesystem", Optional, Bool)],
-        vec![("capabilities", block(&[("drop", Optional, texts())], vec![]))],
+        [("allow_privilege_escalation", Optional, Bool), ("read_only_root_filesystem", Optional, Bool)],
+        vec![("capabilities", block([("drop", Optional, texts())], vec![]))],
     );
     let mount = [
         ("name", Required, Text),
@@ -139,15 +122,15 @@ fn container() -> BlockSchema {
         ("read_only", Optional, Bool),
     ];
     block(
-        &[("name", Required, Text), ("image", Optional, Text), ("args", Optional, texts())],
+        [("name", Required, Text), ("image", Optional, Text), ("args", Optional, texts())],
         vec![
-            ("env", block(&[("name", Required, Text), ("value", Optional, Text)], vec![])),
-            ("port", block(&[("name", Optional, Text), ("container_port", Required, Number)], vec![])),
+            ("env", block([("name", Required, Text), ("value", Optional, Text)], vec![])),
+            ("port", block([("name", Optional, Text), ("container_port", Required, Number)], vec![])),
             ("liveness_probe", probe()),
             ("readiness_probe", probe()),
-            ("resources", block(&[("requests", Optional, text_map())], vec![])),
+            ("resources", block([("requests", Optional, text_map())], vec![])),
             ("security_context", security),
-            ("volume_mount", block(&mount, vec![])),
+            ("volume_mount", block(mount, vec![])),
         ],
     )
 }
@@ -231,7 +214,7 @@ fn set_uid(state: &mut Dynamic, value: &Dynamic) {
 }
 
 /// The attributes of the block `metadata` of an object.
-fn own_metadata(state: &mut Dynamic) -> Option<&mut std::collections::BTreeMap<String, Dynamic>> {
+fn own_metadata(state: &mut Dynamic) -> Option<&mut BTreeMap<String, Dynamic>> {
     let Dynamic::Object(members) = state else { return None };
     match members.get_mut("metadata")? {
         Dynamic::List(blocks) => match blocks.first_mut()? {
