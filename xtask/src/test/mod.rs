@@ -10,7 +10,9 @@ mod running;
 mod snapshots;
 mod workflow;
 
-use std::{path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
+
+use anyhow::{Context as _, ensure};
 
 use crate::{
     release, setup, simulate,
@@ -30,6 +32,9 @@ const RELEASE: &str = "GRIT_TEST_RELEASE";
 
 /// The file in which tests list what this machine cannot test. Read by `grit_testkit`.
 const NOT_COVERED: &str = "GRIT_TEST_NOT_COVERED";
+
+/// What CI does not cover: the list of `--known-missing`.
+const KNOWN: &str = "tests/not-covered.txt";
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let options = Options::parse(arguments)?;
@@ -103,6 +108,11 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     steps.summary();
     report.print();
+    if options.known_missing {
+        let known = fs::read_to_string(root().join(KNOWN)).with_context(|| format!("read {KNOWN}"))?;
+        let unknown = report.not_covered_beside(&known);
+        ensure!(unknown.is_empty(), "not covered, and not in {KNOWN}:\n  {}", unknown.join("\n  "));
+    }
     Ok(())
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Options {
     pub(crate) nightly: bool,
     /// List what this machine cannot test instead of failing.
     pub(crate) allow_missing: bool,
+    /// Fail for what the committed list does not have.
+    pub(crate) known_missing: bool,
     /// Run only the end-to-end tests on these cores.
     pub(crate) cores: Vec<String>,
     /// For libtest, as after `cargo test --`: filters and flags.
@@ -28,6 +30,7 @@ impl Options {
             build_only: false,
             nightly: false,
             allow_missing: false,
+            known_missing: false,
             cores: Vec::new(),
             tests: theirs.to_vec(),
         };
@@ -42,6 +45,7 @@ impl Options {
                 "--no-setup" => options.set_up = false,
                 "--nightly" => options.nightly = true,
                 "--allow-missing" => options.allow_missing = true,
+                "--known-missing" => (options.allow_missing, options.known_missing) = (true, true),
                 other => anyhow::bail!("unknown option {other}"),
             }
         }

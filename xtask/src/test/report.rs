@@ -107,6 +107,17 @@ impl Report {
         Ok(())
     }
 
+    /// What is not covered and has no line in this list. A line has the name of a test or step, without the core. A comment begins with `#`.
+    pub(crate) fn not_covered_beside(&self, list: &str) -> Vec<String> {
+        let known: BTreeSet<&str> =
+            list.lines().map(str::trim).filter(|line| !line.starts_with('#')).collect();
+        let entries = self.not_covered.iter();
+        entries
+            .filter(|(name, _)| !known.contains(name.split(" on ").next().unwrap_or(name)))
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect()
+    }
+
     pub(crate) fn failures(&self) -> &[String] {
         &self.failed
     }
@@ -178,5 +189,7 @@ mod tests {
         report.not_run("e2e open_tofu", "no core of this run has it".to_owned());
         report.not_set_up("cores", "no network".to_owned());
         assert_eq!(report.line(), "tests: 1 passed, 1 failed, 3 not covered, 1 missing dependencies");
+        let known = "# without a network\ncores\n  a::x\n\n#e2e open_tofu\n";
+        assert_eq!(report.not_covered_beside(known), ["e2e open_tofu: no core of this run has it"]);
     }
 }
