@@ -1,4 +1,4 @@
-//! The project's commands: `cargo xtask demo | test | bench | simulate | dist | gen`.
+//! The project's commands: `cargo xtask demo | test | bench | simulate | fuzz | dist | gen`.
 //!
 //! Small and mostly on std, so that a fresh clone compiles it quickly. The functions of a command are in the
 //! crates; this program builds and starts them.
@@ -8,6 +8,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod fuzz;
 mod generate;
 mod release;
 mod setup;
@@ -36,6 +37,8 @@ Usage: cargo xtask COMMAND
                          promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
                          prints the shortest run of this seed that fails in the same way, and with --whole all of it.
                          --mutations puts known defects back, one at a time, and shows that the simulation finds each
+  fuzz [--seconds N] [TARGET…]
+                         run the libFuzzer targets of tests/fuzz/, each for N seconds (60)
   dist [--out DIR] [--mirror DIR] [--version VERSION] [--programs DIR] [--quick] [--no-setup] [--only KIND]…
                          build the files of a release for this platform in target/dist: the provider's archive, the wrapper's .tar.gz, .deb
                          and .rpm, SBOMs and checksums. If rpmbuild is missing, the Debian package rpm is installed with apt-get, if run as
@@ -59,7 +62,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         "bench" if asks_for_help(rest) => bench::help(),
-        "demo" | "test" | "simulate" | "dist" | "gen" if asks_for_help(rest) => {
+        "demo" | "test" | "simulate" | "fuzz" | "dist" | "gen" if asks_for_help(rest) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "bench" => bench::run(rest),
         "simulate" => simulate::run(rest),
+        "fuzz" => fuzz::run(rest),
         "dist" => dist::run(rest),
         "gen" => generate::run(rest),
         _ => {
