@@ -36,7 +36,8 @@ Usage: cargo xtask COMMAND
                          run N simulated rollouts (10,000), with faults, on all cores, until the first one (or N) that does not keep a
                          promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
                          prints the shortest run of this seed that fails in the same way, and with --whole all of it.
-                         --mutations puts known defects back, one at a time, and shows that the simulation finds each
+                         The first seed is the time, unless --from is set. --mutations puts known defects back, one at a time, and
+                         shows that the simulation finds each
   fuzz [--seconds N] [TARGET…]
                          run the libFuzzer targets of tests/fuzz/, each for N seconds (60)
   dist [--out DIR] [--mirror DIR] [--version VERSION] [--programs DIR] [--quick] [--no-setup] [--only KIND]…

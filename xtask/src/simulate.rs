@@ -2,7 +2,10 @@
 
 mod mutations;
 
-use std::process::Command;
+use std::{
+    process::Command,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context as _, bail};
 
@@ -32,8 +35,20 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
             }
         }
     }
+    let is_set = |wanted: &str| variables.iter().any(|(name, _)| *name == wanted);
+    if !is_set("SEED") && !is_set("FROM") {
+        let first = fresh_seed()?;
+        println!("the first seed is {first}: to repeat this run, use --from {first}");
+        variables.push(("FROM", first));
+    }
     eprintln!("building the optimized simulation: the first time, this takes up to 10 minutes");
     execute(&mut seeds(&variables))
+}
+
+/// The time in milliseconds: two runs share no seed, unless one has more seeds than milliseconds are between them.
+fn fresh_seed() -> anyhow::Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(u64::try_from(now.as_millis())?)
 }
 
 /// The command that runs the seeds of these variables.
