@@ -37,7 +37,7 @@ Usage: cargo xtask COMMAND
                          promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
                          prints the shortest run of this seed that fails in the same way, and with --whole all of it.
                          The first seed is the time, unless --from is set. --mutations puts known defects back, one at a time, and
-                         shows that the simulation finds each
+                         shows that the simulation, or a test, finds each; a NAME selects those with it in their names
   fuzz [--seconds N] [TARGET…]
                          run the libFuzzer targets of tests/fuzz/, each for N seconds (60)
   dist [--out DIR] [--mirror DIR] [--version VERSION] [--programs DIR] [--quick] [--no-setup] [--only KIND]…

@@ -6,7 +6,7 @@ use super::*;
 const PART: u64 = 250;
 
 fn assert_no_violation(part: u64) {
-    let report = check(part * PART + 1, PART, 1, 1);
+    let report = check(part * PART + 1, PART, 1, 1, "");
     assert!(!report.loses_too_many_jobs(), "{:?}", report.counts);
     assert_eq!(limits::problems(&report.counts, report.seeds), [""; 0]);
     if let Some(Failed { seed, violations }) = report.failed.first() {
@@ -72,20 +72,41 @@ fn same_seed_has_same_trace() {
 #[test]
 fn mutations_apply_to_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut count = 0;
-    for entry in fs::read_dir(root.join("tests/src/simulation/mutations")).unwrap() {
-        let patch = entry.unwrap().path();
-        let checked = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(&root).output();
-        let checked = checked.unwrap();
-        assert!(
-            checked.status.success(),
-            "{}: {}",
-            patch.display(),
-            String::from_utf8_lossy(&checked.stderr)
-        );
-        count += 1;
+    let entries = fs::read_dir(root.join("tests/src/simulation/mutations")).unwrap();
+    let mut patches: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    patches.sort();
+    // All together, in this order, as in the one build with all of them.
+    let checked = Command::new("git").args(["apply", "--check"]).args(&patches).current_dir(&root).output();
+    let checked = checked.unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    // The first is the switch.
+    for patch in &patches[1..] {
+        let (name, text) = (patch.file_stem().unwrap().to_str().unwrap(), fs::read_to_string(patch).unwrap());
+        assert!(text.contains(&format!("mutation(\"{name}\")")), "{name} has another name behind its switch");
+        let head = text.split("diff --git").next().unwrap();
+        let of = |key| head.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>();
+        match (of("Violation: ").as_slice(), of("Found by: ").as_slice()) {
+            // A transition that the table does not have is no promise.
+            ([violation], []) => assert!(!violation.contains("no row"), "{name}"),
+            ([], [test]) => assert!(exists(&root, test), "{name}: {test} does not exist"),
+            other => panic!("{name} must have one violation, or one test: {other:?}"),
+        }
     }
-    assert!(count >= 15, "{count} mutations");
+    assert!(patches.len() > 50, "{} patches", patches.len());
+}
+
+/// Whether there is a test of this binary and name. The unit tests are run with the mutation.
+fn exists(root: &Path, test: &str) -> bool {
+    let (binary, test) = test.split_once(' ').unwrap();
+    let folder = match binary {
+        "wrapper" => "wrapper/tests/wrapper",
+        "e2e" => "tests/tests/e2e",
+        "ssh" => "tests/tests/ssh",
+        _ => return true,
+    };
+    let (module, test) = test.split_once("::").unwrap();
+    let text = fs::read_to_string(root.join(folder).join(module).with_extension("rs"));
+    text.is_ok_and(|text| text.contains(&format!("fn {test}(")))
 }
 
 /// `cargo xtask simulate`, whose arguments are environment variables here.
@@ -102,7 +123,13 @@ fn chosen_seeds_have_no_violation() {
     let begin = Instant::now();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let max_failed = number("FAILURES").and_then(|it| usize::try_from(it).ok()).unwrap_or(1);
-    let report = check(number("FROM").unwrap_or(1), number("SEEDS").unwrap_or(10_000), threads, max_failed);
+    let expected = env::var("GRIT_SIMULATION_EXPECT").unwrap_or_default();
+    let (first, count) = (number("FROM").unwrap_or(1), number("SEEDS").unwrap_or(10_000));
+    let report = check(first, count, threads, max_failed, &expected);
+    if !expected.is_empty() {
+        print_expected(&report, &expected);
+        return;
+    }
     for (what, times) in &report.counts {
         println!("{times:>10} {what}");
     }
@@ -127,4 +154,17 @@ fn chosen_seeds_have_no_violation() {
     assert!(report.failed.is_empty(), "{} seeds failed", report.failed.len());
     assert_eq!(limits::problems(&report.counts, report.seeds), [""; 0]);
     assert!(!report.loses_too_many_jobs(), "too many drains have lost a job");
+}
+
+/// The violation that `cargo xtask simulate --mutations` expects: of the first seed that has it, or of all seeds, in which a limit happens too often.
+fn print_expected(report: &Report, expected: &str) {
+    let found = report.failed.iter().find_map(|failed| {
+        let violation = failed.violations.iter().find(|violation| violation.contains(expected))?;
+        Some(format!("seed {}: {violation}", failed.seed))
+    });
+    let problems = limits::problems(&report.counts, report.seeds);
+    match found.or_else(|| problems.into_iter().find(|problem| problem.contains(expected))) {
+        Some(found) => println!("expected: {found}"),
+        None => println!("not expected: {} of {} seeds failed", report.failed.len(), report.seeds),
+    }
 }
