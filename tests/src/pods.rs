@@ -244,7 +244,7 @@ impl Node {
     #[must_use]
     pub fn probe(&self, pod: &Pod, name: &str) -> Option<(u16, String)> {
         let get = &pod.spec["containers"][0][name]["httpGet"];
-        http(&format!("{}:9253", pod.address), get["path"].as_str()?).ok()
+        http(&pod.address, get["path"].as_str()?).ok()
     }
 
     /// The log of a container, also of one that was deleted.

@@ -8,7 +8,9 @@ use super::{booted::System, both, package, succeeded};
 use crate::{
     dist,
     lab::{Lab, event::What, host::procs, queue::JobId},
-    poll, terraform,
+    poll,
+    sshd::free_address,
+    terraform,
 };
 
 /// Limit of every wait.
@@ -53,16 +55,14 @@ impl Machine {
         fs::write(&runner, script).context("write the runner")?;
         fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).context("write the runner")?;
 
-        let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
         let folder = system.path("/etc/gitlab-runner");
         fs::create_dir_all(&folder).context("make the runner's folder")?;
         fs::write(folder.join(".runner_system_id"), "machine").context("name the runner")?;
         let config = format!(
-            "concurrent = 8\ncheck_interval = 0.1\nlisten_address = \"127.{}.{b}.{}:9252\"\n\
+            "concurrent = 8\ncheck_interval = 0.1\nlisten_address = \"{}\"\n\
              [[runners]]\n  name = \"machine\"\n  id = {}\n  url = \"{}\"\n  token = \"glrt-machine\"\n  \
              request_concurrency = 4\n",
-            a.max(1),
-            c.clamp(1, 254),
+            free_address()?,
             lab.queue().runner_id("glrt-machine"),
             lab.queue().url()
         );

@@ -11,8 +11,8 @@
 //! with empty volumes.
 //!
 //! It lacks: authentication and RBAC, schemas, scheduling, probes (tests ask as the kubelet does), other kinds (they are only stored). The pods share the
-//! network of the machine: each pod has an address of loopback, which replaces `0.0.0.0` and `127.0.0.1` in its environment and configuration. A container
-//! that is restarted keeps its file system.
+//! network of the machine: each pod has free ports, which replace those in its environment and configuration. A container that is restarted keeps its
+//! file system.
 
 use std::{
     collections::BTreeMap,
@@ -32,6 +32,8 @@ use anyhow::{Context as _, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use crate::sshd::free_address;
+
 /// The environment variable with the directory of the cluster.
 pub const CLUSTER: &str = "GRIT_TEST_CLUSTER";
 
@@ -48,8 +50,10 @@ pub struct Settings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pod {
     pub name: String,
-    /// Its address in the network of the machine.
+    /// The address of the wrapper's HTTP server in the network of the machine.
     pub address: String,
+    /// The address of the runner's HTTP server.
+    pub runner: String,
     /// `statefulset/NAME` or `deployment/NAME`; empty for a pod of its own.
     pub owner: String,
     /// Its `spec`, as in the manifest.
@@ -200,9 +204,8 @@ impl Cluster {
 
     /// What the controller and the kubelet do.
     fn create_pod(&self, name: &str, owner: &str, spec: &Json) -> anyhow::Result<()> {
-        let [a, b, c, ..] = random().to_le_bytes();
-        let address = format!("127.{}.{b}.{}", a.max(1), c.clamp(1, 254));
-        let pod = Pod { name: name.to_owned(), address, owner: owner.to_owned(), spec: spec.clone() };
+        let (address, runner) = (free_address()?.to_string(), free_address()?.to_string());
+        let pod = Pod { name: name.to_owned(), address, runner, owner: owner.to_owned(), spec: spec.clone() };
         let folder = self.folder.join("volumes").join(format!("{name}-{:08x}", random() & 0xffff_ffff));
         let mut played = spec.clone();
         played["hostNetwork"] = true.into();
@@ -213,7 +216,7 @@ impl Cluster {
             let path = folder.join(text(&volume["name"]));
             fs::create_dir_all(&path)?;
             match &volume["secret"]["secretName"] {
-                Json::String(secret) => self.write_secret(secret, &path, &pod.address)?,
+                Json::String(secret) => self.write_secret(secret, &path, &pod.runner)?,
                 _ => {
                     // As the kubelet creates an emptyDir.
                     chown(&path, Some(0), group)?;
@@ -224,7 +227,7 @@ impl Cluster {
         }
         for container in played["containers"].as_array_mut().into_iter().flatten() {
             let variables = container["env"].as_array().cloned().unwrap_or_default();
-            let value = |variable: &Json| text(&variable["value"]).replace("0.0.0.0", &pod.address);
+            let value = |variable: &Json| text(&variable["value"]).replace("0.0.0.0:9253", &pod.address);
             let pod_name = [json!({ "name": "POD_NAME", "value": name })];
             let variables = variables.iter().map(|one| json!({ "name": one["name"], "value": value(one) }));
             container["env"] = variables.chain(pod_name).collect();
@@ -261,8 +264,7 @@ impl Cluster {
                 .with_context(|| format!("MountVolume.SetUp failed: secret {name:?} not found"))?,
         )?;
         for (file, content) in secret["stringData"].as_object().into_iter().flatten() {
-            let content = text(content)
-                .replace("listen_address = \"127.0.0.1:", &format!("listen_address = \"{address}:"));
+            let content = text(content).replace("127.0.0.1:9252", address);
             fs::write(folder.join(file), content)?;
         }
         Ok(())

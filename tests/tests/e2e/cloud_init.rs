@@ -15,7 +15,7 @@ use grit_tests::{
 };
 use serde_json::json;
 
-use crate::systemd::machine;
+use crate::systemd::{listen_address, machine};
 
 /// Debian's cloud-init, where `cargo xtask test` unpacks it.
 fn cloud_init() -> PathBuf {
@@ -70,6 +70,9 @@ fn first_boot_script_parses_with_and_without_optional_parts() {
         json!({ "wrapper_package": package, "install_fleeting": true, "metrics": "network" }),
     ] {
         let document = document(&key, &inputs).unwrap();
+        let is_served =
+            document.to_string().contains("--http-listen tcp://0.0.0.0:9253 --insecure-http-beyond-loopback");
+        assert_eq!(is_served, inputs["metrics"] == "network");
         let script = document["write_files"][1]["content"].as_str().unwrap();
         assert!(script.starts_with("#!/bin/sh\n"), "{script}");
         fs::write(&file, script).unwrap();
@@ -164,9 +167,8 @@ pub(crate) fn first_boot(machine: &Machine, user_data: &str, before_sshd: impl F
 fn first_boot_starts_the_runner_beside_the_wrapper() {
     let Some(machine) = machine(&[]) else { return };
     machine.install("1.0.0");
-    // The address that this machine's runner may use.
     let config = fs::read_to_string(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
-    let listen = config.split("listen_address = \"").nth(1).unwrap().split('"').next().unwrap();
+    let listen = listen_address(&config);
     fs::remove_file(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
     // The package in the image has enabled its service.
     machine.run(&["systemctl", "start", "gitlab-runner.service"]);
@@ -184,7 +186,9 @@ fn first_boot_starts_the_runner_beside_the_wrapper() {
     });
     // The image does not have the wrapper's package, which creates the group.
     machine.run(&["groupdel", "grit-wrapper"]);
-    first_boot(&machine, &user_data(&key, &inputs).unwrap(), || {
+    // It shares the ports of this machine.
+    let user_data = user_data(&key, &inputs).unwrap().replace("tcp://0.0.0.0:9253", "tcp://0.0.0.0:0");
+    first_boot(&machine, &user_data, || {
         // The provider can log in from now on, and a session keeps the groups of its login.
         assert!(machine.run(&["id", "--name", "--groups", "deploy"]).contains("grit-wrapper"));
     });
@@ -208,7 +212,7 @@ fn first_boot_starts_the_runner_beside_the_wrapper() {
     assert!(drop_in.contains("\nMatch User deploy\n"), "{drop_in}");
     let command = machine.property("grit-wrapper.service", "ExecStart");
     assert!(
-        command.contains("grit-wrapper run --unit gitlab-runner.service --http-listen tcp://0.0.0.0:9253 --insecure-http-beyond-loopback"),
+        command.contains("grit-wrapper run --unit gitlab-runner.service --http-listen tcp://0.0.0.0:0 --insecure-http-beyond-loopback"),
         "{command}"
     );
     let enabled =

@@ -161,12 +161,12 @@ fn each_unhealthy_new_manager_is_reported_with_reason() {
             *spec = HostSpec::version("19.1.0").runner(&["--boot-verify=1h"]);
         }),
         broken("verifying", "boot-verify pending", with_runner(&["--boot-verify=1h"])),
-        broken("early", ":9252: connection failed", with_runner(&["--start-delay=1h"])),
+        broken("early", ": connection failed", with_runner(&["--start-delay=1h"])),
         broken("foreign", "the runner's metrics do not contain its version", |spec| {
             *spec = HostSpec::version("18.0.0").runner(&["--metrics=foreign"]);
         }),
-        broken("failing", ":9252: HTTP status 500", with_runner(&["--metrics=broken"])),
-        broken("silent", ":9252: no response within 3s", with_runner(&["--metrics=silent"])),
+        broken("failing", ": HTTP status 500", with_runner(&["--metrics=broken"])),
+        broken("silent", ": no response within 3s", with_runner(&["--metrics=silent"])),
         broken("bare", "config.toml\" does not exist", |spec| spec.configured = false),
         broken("empty", "no [[runners]] section", |spec| spec.tokens = Some(Vec::new())),
         broken("closed", NO_SERVER, |spec| spec.listen = false),

@@ -40,6 +40,11 @@ pub(crate) fn leave_gaps(machine: &Machine) {
     });
 }
 
+/// The `listen_address` of a runner's configuration.
+pub(crate) fn listen_address(config: &str) -> &str {
+    config.split("listen_address = \"").nth(1).unwrap().split('"').next().unwrap()
+}
+
 /// Ends the wrapper with this signal, and waits until systemd has started the next one.
 pub(crate) fn crash(machine: &Machine, signal: &str) {
     let restarts: u32 = machine.property(WRAPPER_UNIT, "NRestarts").parse().unwrap();

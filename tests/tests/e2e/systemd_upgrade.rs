@@ -9,9 +9,10 @@ use grit_tests::{
         machine::{LIMIT, Machine, RUNNER_UNIT, WRAPPER_UNIT},
     },
     poll,
+    sshd::free_address,
 };
 
-use crate::systemd::{assert_clean, assert_closed, drop_in, machine, while_jobs_run};
+use crate::systemd::{assert_clean, assert_closed, drop_in, listen_address, machine, while_jobs_run};
 
 const PROGRAM: &str = "/usr/bin/grit-wrapper";
 const DOCUMENT: &str = include_str!("../../../docs/wrapper/running.md");
@@ -197,7 +198,11 @@ fn further_runner_has_its_own_wrapper() {
     let folder = machine.system.path("/etc/gitlab-runner-b");
     fs::create_dir(&folder).unwrap();
     let config = fs::read_to_string(machine.system.path("/etc/gitlab-runner/config.toml")).unwrap();
-    fs::write(folder.join("config.toml"), config.replace(":9252", ":9262")).unwrap();
+    fs::write(
+        folder.join("config.toml"),
+        config.replace(listen_address(&config), &free_address().unwrap().to_string()),
+    )
+    .unwrap();
     fs::write(folder.join(".runner_system_id"), "machine-b").unwrap();
     let unit = fs::read_to_string(machine.system.path("/etc/systemd/system/gitlab-runner.service")).unwrap();
     let unit = unit.replace("/etc/gitlab-runner/", "/etc/gitlab-runner-b/");

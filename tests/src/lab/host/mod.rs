@@ -13,7 +13,7 @@ pub mod ssh;
 use std::{
     ffi::OsString,
     fs,
-    net::Ipv4Addr,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -32,7 +32,7 @@ use super::{
     event::{EventLog, RESET_BEGINS, What},
     queue::Queue,
 };
-use crate::poll;
+use crate::{poll, sshd};
 
 /// The program names in the process tree.
 const RUNNER: &str = "runner-stand-in";
@@ -54,7 +54,7 @@ struct Shared {
     instance_name: String,
     runner_version: String,
     folder: PathBuf,
-    ip: Ipv4Addr,
+    runner_address: SocketAddr,
     events: EventLog,
     queue: Queue,
     machine: Mutex<Machine>,
@@ -98,14 +98,14 @@ impl Host {
                 username: ssh.username(),
                 host_key: ssh.host_key().to_owned(),
                 folder,
-                ip: own_address(),
+                runner_address: sshd::free_address()?,
                 machine: Mutex::default(),
             }),
         };
         let kind = ssh.kind().to_owned();
         host.shared.machine().ssh = Some(ssh);
         let shared = &host.shared;
-        let command = spec.command(&shared.folder, shared.ip, &shared.queue.url())?;
+        let command = spec.command(&shared.folder, shared.runner_address, &shared.queue.url())?;
         spec.configure(&shared.folder, &shared.instance_name, &shared.queue)?;
         if spec.boot_takes.is_zero() {
             host.shared.power_on(&command, kind, None)?;
@@ -155,7 +155,7 @@ impl Host {
 
     /// The URL of the runner's HTTP server, which exists only if the specification has `listen`.
     pub fn runner_url(&self) -> String {
-        format!("http://{}:9252", self.shared.ip)
+        format!("http://{}", self.shared.runner_address)
     }
 
     /// The wrapper's socket.
@@ -328,12 +328,4 @@ impl Drop for Shared {
 fn kill(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let Some(pid) = Pid::from_raw(pid.cast_signed()) else { bail!("{pid} is no pid") };
     kill_process(pid, signal).with_context(|| format!("send {signal:?} to {pid:?}"))
-}
-
-/// A separate address for each host, as VMs have: all of 127.0.0.0/8 is loopback on Linux. So the runner can use its
-/// usual port, and hosts of parallel tests and of other users do not conflict.
-fn own_address() -> Ipv4Addr {
-    let [a, b, c, ..] = uuid::Uuid::new_v4().into_bytes();
-    // Neither the common 127.0.0.x nor an address that ends like a network or broadcast address.
-    Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254))
 }

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
-    net::Ipv4Addr,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -96,7 +96,12 @@ impl HostSpec {
     }
 
     /// The command line of the host's wrapper.
-    pub(super) fn command(&self, folder: &Path, ip: Ipv4Addr, queue: &str) -> anyhow::Result<Vec<OsString>> {
+    pub(super) fn command(
+        &self,
+        folder: &Path,
+        runner: SocketAddr,
+        queue: &str,
+    ) -> anyhow::Result<Vec<OsString>> {
         let wrapper = match &self.wrapper_program {
             Some(path) => path.clone(),
             None => terraform::built(WRAPPER)?,
@@ -110,7 +115,7 @@ impl HostSpec {
         command.extend(["--emulate-version".into(), OsString::from(&self.runner_version)]);
         command.extend(["--lab".into(), OsString::from(queue)]);
         if self.listen {
-            command.extend(["--listen-address".into(), OsString::from(format!("{ip}:9252"))]);
+            command.extend(["--listen-address".into(), runner.to_string().into()]);
         }
         command.extend(self.runner_options.iter().map(OsString::from));
         Ok(command)

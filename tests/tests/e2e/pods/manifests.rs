@@ -228,8 +228,7 @@ fn kubernetes_guide_drains_a_release() {
     node.apply(&chart(&values, &lab));
     let pod = node.pod("deployment/blue-v1");
     node.wait_level(&pod, "polling");
-    let (code, body) =
-        grit_tests::pods::http(&format!("{}:9253", pod.address), "/health/ready?level=polling").unwrap();
+    let (code, body) = grit_tests::pods::http(&pod.address, "/health/ready?level=polling").unwrap();
     assert_eq!(code, 200, "{body}");
 
     let jobs = hold_jobs(&lab, &node, 1);
