@@ -197,8 +197,11 @@ impl Sshd {
 
     /// Kills the listener and all sessions, as a power failure does.
     pub fn kill(&mut self) {
-        signal(&self.processes(), Signal::KILL);
-        let _ = self.child.wait();
+        // Another process may have the PID of one that was killed earlier.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(&self.processes(), Signal::KILL);
+            let _ = self.child.wait();
+        }
     }
 
     /// Starts it again after [`Self::kill`], on the same address with the same keys.

@@ -116,4 +116,8 @@ fn jobs_finish_after_network_cut() {
     std::net::TcpStream::connect(&instance.address).unwrap_err();
     lab.queue().submit(2, Duration::ZERO);
     assert_eq!(lab.queue().wait_all_ended(LIMIT).unwrap().finished, 2);
+    if grit_tests::sshd::is_installed() {
+        host.reconnect().unwrap();
+        std::net::TcpStream::connect(&instance.address).unwrap();
+    }
 }

@@ -69,6 +69,7 @@ mod russh_log;
 mod same_manager;
 mod short_tokens;
 mod simulation;
+mod sshd_restart;
 mod start_drains;
 mod stubborn_jobs;
 mod systemd;

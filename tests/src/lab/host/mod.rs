@@ -211,7 +211,19 @@ impl Host {
 
     /// Ends the SSH server and its sessions: the host is unreachable, and its other processes keep running.
     pub fn cut_off(&self) {
-        self.shared.machine().ssh = None;
+        let mut machine = self.shared.machine();
+        machine.ssh = machine.ssh.take().and_then(|mut ssh| ssh.stop().then_some(ssh));
+    }
+
+    /// Ends [`cut_off`](Self::cut_off): sshd has the same address and key. Only a host with sshd can be reconnected.
+    pub fn reconnect(&self) -> anyhow::Result<()> {
+        self.shared.machine().ssh.as_mut().context("the host has no sshd")?.start_again()
+    }
+
+    /// Kills sshd with all its sessions, and starts it again.
+    pub fn restart_sshd(&self) -> anyhow::Result<()> {
+        self.cut_off();
+        self.reconnect()
     }
 
     /// Ends all processes of the host and boots it again, as a reset does: SSH has the same address and key, `/run`

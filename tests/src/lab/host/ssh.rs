@@ -131,11 +131,12 @@ impl Ssh {
         Ok(Ssh { server: Server::Real(server), host_key })
     }
 
-    /// Ends the server and its sessions. An embedded or shared server stays.
-    pub fn stop(&mut self) {
+    /// Ends the server and its sessions, and returns true. An embedded or shared server stays.
+    pub fn stop(&mut self) -> bool {
         if let Server::Real(server) = &mut self.server {
             server.kill();
         }
+        matches!(self.server, Server::Real(_))
     }
 
     /// Starts the server again at the same address with the same key.
