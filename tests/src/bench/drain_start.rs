@@ -151,6 +151,8 @@ impl Scenario {
 
     fn drain_again_and_again(&self, number: usize) -> anyhow::Result<Vec<Drain>> {
         let lab = Lab::start()?;
+        // It counts the lost jobs.
+        lab.expect_anything();
         let (queue, events) = (lab.queue(), lab.events());
         queue.set_long_polling(self.long_polling);
         queue.set_latency(self.latency..=self.latency);

@@ -1,6 +1,106 @@
 //! Checks a rollout by its event log alone: new healthy, then old drained, then old removed, and no job lost.
 
-use super::event::{Event, Moment, What};
+use std::collections::BTreeMap;
+
+use super::event::{Event, Moment, RESET_BEGINS, What};
+
+/// What a test declares to happen in its lab, beside correct rollouts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Exceptions {
+    pub(super) lost: usize,
+    pub(super) violations: Vec<String>,
+    /// They may happen or not.
+    pub(super) allowed: Vec<String>,
+    pub(super) any: bool,
+}
+
+/// The judgment at the end of a test: no job is lost, each runner process gets one SIGQUIT or no signal, it exits with 0 after it and before its instance
+/// is destroyed, and none that takes jobs is drained before those that were created since then take jobs.
+#[derive(Debug, Default)]
+pub(super) struct Judgment {
+    lost: usize,
+    violations: Vec<String>,
+}
+
+#[derive(Default)]
+struct Story {
+    /// The numbers of the events.
+    created: Option<usize>,
+    takes_jobs: Option<usize>,
+    /// Of the process that runs.
+    signals: Vec<String>,
+    /// The wrapper is killed, so that the kernel signals its runner.
+    ends: bool,
+}
+
+impl Judgment {
+    pub(super) fn of(events: &[Event]) -> Self {
+        let mut judgment = Self::default();
+        let mut hosts: BTreeMap<&str, Story> = BTreeMap::new();
+        for event in events {
+            let name = event.subject.as_str();
+            let host = hosts.entry(name).or_default();
+            match &event.what {
+                What::InstanceCreated { .. } => host.created = Some(event.seq),
+                What::RunnerStarted { .. } => {
+                    judgment.signals(name, &std::mem::take(&mut host.signals));
+                    host.ends = false;
+                }
+                What::RunnerPolling { .. } => _ = host.takes_jobs.get_or_insert(event.seq),
+                What::RunnerSignal { signal, .. } if !host.ends => {
+                    host.signals.push(signal.clone());
+                    let takes_jobs = host.takes_jobs;
+                    let is_newer = |other: &Story| {
+                        other.created > takes_jobs
+                            && takes_jobs.is_some()
+                            && !other.ends
+                            && other.takes_jobs.is_none()
+                    };
+                    if host.signals.len() == 1 && hosts.values().any(is_newer) {
+                        judgment.violations.push(format!("{name} was drained before a newer one took jobs"));
+                    }
+                }
+                What::RunnerExiting { code, .. } if *code != 0 && !host.signals.is_empty() => {
+                    judgment.violations.push(format!("{name} exited with {code} after its drain"));
+                }
+                What::InstanceTerminating { runner_alive, .. } => {
+                    host.ends = true;
+                    if *runner_alive {
+                        judgment.violations.push(format!("{name} was destroyed while its runner ran"));
+                    }
+                }
+                What::Note { text } if text == RESET_BEGINS => host.ends = true,
+                What::JobLost { .. } => judgment.lost += 1,
+                _ => {}
+            }
+        }
+        for (name, host) in &hosts {
+            judgment.signals(name, &host.signals);
+        }
+        judgment.violations.sort();
+        judgment
+    }
+
+    fn signals(&mut self, host: &str, signals: &[String]) {
+        if !signals.is_empty() && signals != ["SIGQUIT"] {
+            self.violations.push(format!("{host} received {}", signals.join(", ")));
+        }
+    }
+
+    /// The difference from what was declared.
+    pub(super) fn unexpected(mut self, declared: &Exceptions) -> Option<String> {
+        self.violations.retain(|violation| !declared.allowed.contains(violation));
+        let mut violations = declared.violations.clone();
+        violations.sort();
+        let is_expected = self.lost == declared.lost && self.violations == violations;
+        (!declared.any && !is_expected).then(|| {
+            format!(
+                "the test declares {} lost jobs and {violations:#?}, but its log has {} lost jobs and {:#?}",
+                declared.lost, self.lost, self.violations
+            )
+        })
+    }
+}
 
 /// All violations, each as a sentence; empty for a correct rollout.
 ///
@@ -173,6 +273,39 @@ mod tests {
         let found = check(&good()[1..2]);
         assert!(found.contains(&"new never took jobs".to_owned()), "{found:?}");
         assert!(found.contains(&"old: runner exited with 0: never happened".to_owned()), "{found:?}");
+    }
+
+    #[test]
+    fn only_declared_exceptions_are_expected() {
+        let judge = |story: &[(&str, What)], declared: &Exceptions| {
+            let log = EventLog::new();
+            for (subject, what) in story {
+                log.record(*subject, what.clone());
+            }
+            Judgment::of(&log.all()).unexpected(declared)
+        };
+        let created = || What::InstanceCreated { id: String::new(), version: String::new() };
+        let mut story = vec![("old", What::RunnerPolling { pid: 1 }), ("new", created())];
+        story.extend(good());
+        assert_eq!(judge(&story, &Exceptions::default()), None);
+        story.swap(2, 3);
+        story.insert(4, ("old", What::JobLost { job: 7, why: "aborted".to_owned() }));
+        story.push(("new", SIGQUIT()));
+        story.push(("new", SIGQUIT()));
+        let violations = ["new received SIGQUIT, SIGQUIT", "old was drained before a newer one took jobs"];
+        let violations = violations.map(str::to_owned).to_vec();
+        let declared = Exceptions { lost: 1, violations: violations.clone(), ..Exceptions::default() };
+        assert_eq!(judge(&story, &declared), None);
+        for declared in [
+            Exceptions::default(),
+            Exceptions { lost: 0, ..declared.clone() },
+            Exceptions { violations: violations[1..].to_vec(), ..declared.clone() },
+        ] {
+            assert!(judge(&story, &declared).is_some(), "{declared:?}");
+        }
+        let allowed = [&violations[1..], &["other".to_owned()]].concat();
+        let declared = Exceptions { violations: violations[..1].to_vec(), allowed, ..declared };
+        assert_eq!(judge(&story, &declared), None);
     }
 
     #[test]

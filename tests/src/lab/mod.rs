@@ -23,15 +23,19 @@ pub mod queue;
 pub mod checks;
 pub mod runner;
 
+use std::sync::{Mutex, PoisonError};
+
+use checks::{Exceptions, Judgment};
 use cloud::Cloud;
 use event::EventLog;
 use host::ssh::ClientKey;
 use queue::Queue;
 
 /// The environment of a rollout. Its servers run on separate threads, so tests need no async. Dropping the lab
-/// terminates its hosts.
+/// terminates its hosts, and panics if its event log has a lost job or a violation of the order that the test has not declared.
 #[derive(Debug)]
 pub struct Lab {
+    exceptions: Mutex<Exceptions>,
     events: EventLog,
     queue: Queue,
     cloud: Cloud,
@@ -51,7 +55,31 @@ impl Lab {
         let client = ClientKey::make(folder.path())?;
         let disks = folder.path().to_owned();
         let cloud = Cloud::start(runtime.handle(), disks, events.clone(), queue.clone(), client.clone())?;
-        Ok(Lab { events, queue, cloud, client, folder, runtime: Some(runtime) })
+        Ok(Lab { exceptions: Mutex::default(), events, queue, cloud, client, folder, runtime: Some(runtime) })
+    }
+
+    /// Declares that this number of jobs is lost.
+    pub fn expect_lost(&self, jobs: usize) {
+        self.declare(|exceptions| exceptions.lost += jobs);
+    }
+
+    /// Declares these violations, in the words of [`checks`].
+    pub fn expect(&self, violations: &[&str]) {
+        self.declare(|exceptions| exceptions.violations.extend(violations.iter().map(|it| (*it).to_owned())));
+    }
+
+    /// Declares a violation that depends on the time.
+    pub fn allow(&self, violation: &str) {
+        self.declare(|exceptions| exceptions.allowed.push(violation.to_owned()));
+    }
+
+    /// The log is not judged: for tests of the lab itself, and where the test stops runners in many ways.
+    pub fn expect_anything(&self) {
+        self.declare(|exceptions| exceptions.any = true);
+    }
+
+    fn declare(&self, declare: impl FnOnce(&mut Exceptions)) {
+        declare(&mut self.exceptions.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// All events so far, in order.
@@ -91,13 +119,22 @@ impl Lab {
 }
 
 impl Drop for Lab {
+    #[expect(clippy::panic, reason = "it fails the test")]
     fn drop(&mut self) {
+        let declared = self.exceptions.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let unexpected = Judgment::of(&self.events.all()).unexpected(declared);
+        let log = unexpected.map(|unexpected| format!("{unexpected}:\n{}", self.events));
         for (instance, _) in self.cloud.instances() {
             self.cloud.destroy(&instance.id);
         }
         if let Some(runtime) = self.runtime.take() {
             // In the background: waiting for a runtime in async code would panic.
             runtime.shutdown_background();
+        }
+        if let Some(log) = log
+            && !std::thread::panicking()
+        {
+            panic!("{log}");
         }
     }
 }

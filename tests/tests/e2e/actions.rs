@@ -127,6 +127,8 @@ fn drain_action_reports_jobs() {
 fn drain_action_reports_each_failed_manager() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
+    // The kernel signals the runner of a killed wrapper.
+    lab.allow("red received SIGQUIT, SIGQUIT");
     let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
     let (red, red_host) = manager(&lab, "red");
     let workspace = workspace(&lab, &[&blue, &green, &red], &json!({}));
@@ -146,6 +148,10 @@ fn drain_action_reports_each_failed_manager() {
 fn drain_action_times_out_then_stops_forcefully() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
+    lab.expect_lost(1);
+    // SIGQUIT waits for open job requests, and the timeout can be earlier.
+    lab.allow("blue received SIGQUIT, SIGTERM");
+    lab.allow("blue received SIGTERM");
     let (blue, host) = manager(&lab, "blue");
     let short = json!({ "timeouts": { "invoke": "4s" } });
     let workspace = workspace(&lab, &[&blue], &short);

@@ -39,6 +39,7 @@ fn health_check_waits_for_boot_verification() {
 #[test]
 fn drain_during_boot_verification_reports_runner_error() {
     let (lab, instance) = verifying("1h");
+    lab.expect(&["m1 exited with 1 after its drain"]);
     let drain = json!({ "instance_id": instance.id, "runner_manager": instance.runner_manager() });
     let workspace = workspace(&lab, "grit_runner_drain", &drain);
     workspace.apply().unwrap().succeeded();

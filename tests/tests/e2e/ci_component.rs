@@ -147,6 +147,7 @@ fn pipeline_variable_confirms_that_host_is_gone() {
     const VARIABLE: &str = "GRIT_ASSUME_TERMINATED";
     assert!(GUIDE.contains(VARIABLE));
     let mut repository = Repository::new("");
+    repository.rollout.lab.expect(&["m1-v1 was destroyed while its runner ran"]);
     repository.rollout.set("drain", serde_json::json!({ "attempts": 2 })).unwrap();
     repository.commit(&["m1-v1"]);
     succeeded(&repository.pipeline().output().unwrap());

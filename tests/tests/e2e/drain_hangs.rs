@@ -98,6 +98,8 @@ fn guide_commands_show_and_end_a_drain() {
     };
     let [configuration] = page::blocks(GUIDE, "terraform")[..] else { panic!("the guide has other blocks") };
     let mut rollout = Rollout::start().unwrap();
+    rollout.lab.expect_lost(2);
+    rollout.lab.expect(&["blue-v1 received SIGQUIT, SIGTERM"]);
     rollout.managers(&["blue-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout.hold_jobs(2);

@@ -38,6 +38,8 @@ fn drain_by_hand(lab: &Lab, options: &[&str]) {
 #[test]
 fn drain_made_forceful_by_operator_succeeds_with_warning() {
     let lab = Lab::start().unwrap();
+    lab.expect_lost(1);
+    lab.expect(&["m1 received SIGQUIT, SIGTERM"]);
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({}));
     lab.queue().submit_held(1);
@@ -63,6 +65,8 @@ fn drain_made_forceful_by_operator_succeeds_with_warning() {
 #[test]
 fn forceful_mode_warns_at_plan_and_aborts_jobs() {
     let lab = Lab::start().unwrap();
+    lab.expect_lost(1);
+    lab.expect(&["m1 received SIGTERM"]);
     let (instance, _host) = lab.cloud().create("m1", "19.2.0").unwrap();
     let workspace = drain(&lab, &instance, &json!({ "mode": "forceful" }));
     lab.queue().submit_held(1);

@@ -16,6 +16,8 @@ const HOSTS: usize = 8;
 #[test]
 fn drains_under_load_lose_jobs_without_the_gap_and_report_them() {
     let lab = Lab::start().unwrap();
+    // At least one job is lost in some round.
+    lab.expect_anything();
     lab.queue().set_long_polling(LongPolling::Off);
     lab.cloud().shape(|_, spec| {
         *spec = std::mem::take(spec).under_load().wrapper(&["--start-grace=0s", "--request-gap-timeout=0s"]);

@@ -21,6 +21,8 @@ fn status(host: &Host) -> Json {
 #[test]
 fn drain_with_foreign_sigterm_warns_about_aborted_jobs() {
     let lab = Lab::start().unwrap();
+    lab.expect_lost(2);
+    lab.expect(&["m1 received SIGQUIT, SIGTERM"]);
     lab.cloud().shape(|_, spec| *spec = std::mem::take(spec).runner(&["--abort-takes", "4s"]));
     let (instance, host) = lab.cloud().create("m1", "19.1.0").unwrap();
     let workspace = Workspace::new(&["grit"]).unwrap();

@@ -31,6 +31,7 @@ fn running(lab: &Lab, count: usize) {
 #[test]
 fn instance_runs_jobs_and_ends_all_its_processes() {
     let lab = Lab::start().unwrap();
+    lab.expect_anything();
     let (instance, host) = lab.cloud().create("blue", "19.1.0").unwrap();
     assert_eq!(lab.cloud().get(&instance.id).unwrap().0, instance);
     polling(&lab, &host);
@@ -67,6 +68,7 @@ fn instance_runs_jobs_and_ends_all_its_processes() {
 #[test]
 fn draining_runner_survives_wrapper_exit_but_not_host_reset() {
     let lab = Lab::start().unwrap();
+    lab.expect_anything();
     let (instance, host) = lab.cloud().create("blue", "19.2.0").unwrap();
     polling(&lab, &host);
     let runner = host.runner_pid().unwrap();

@@ -202,6 +202,8 @@ fn unreachable_wrapper_gets_no_heartbeat() {
 #[test]
 fn spot_notice_aborts_jobs_at_deadline() {
     let hook = Hook::start(&[("SPOT_DEADLINE", "2s")]);
+    // The drain may begin before the deadline.
+    hook.lab.expect_anything();
     hook.hold_job();
     hook.service.set(|metadata| {
         // Without a group the item does not exist.
@@ -228,6 +230,8 @@ fn spot_notice_shortens_drain_of_hook() {
         ("LIFECYCLE_HOOK", "drain"),
         ("SPOT_DEADLINE", "2s"),
     ]);
+    hook.lab.expect_lost(1);
+    hook.lab.expect(&["m1 received SIGQUIT, SIGTERM"]);
     hook.hold_job();
     hook.service.set(|metadata| metadata.target = Some("Terminated"));
     hook.wait_signals(&["SIGQUIT"]);

@@ -76,6 +76,7 @@ fn result_that_gitlab_never_received_is_in_the_outcome() {
         (Outage::Long(FaultMode::Down), "results_lost", Tally { lost: 1, ..Tally::default() }),
     ] {
         let lab = Lab::start().unwrap();
+        lab.expect_lost(tally.lost);
         lab.cloud().shape(|_, spec| {
             *spec = std::mem::take(spec).runner(&DELAYS);
             spec.section = TWO_ATTEMPTS.to_owned();

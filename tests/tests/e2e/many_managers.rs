@@ -115,6 +115,10 @@ fn fleet_rollout_with_faults_loses_only_jobs_of_dead_machine() {
     let dead: Vec<_> =
         names(1).into_iter().filter(|name| Machines::name(name) == Machines::name("m07-v1")).collect();
     assert_eq!(dead, ["m05-v1", "m06-v1", "m07-v1", "m08-v1"]);
+    rollout.lab.expect_lost(PER_MACHINE);
+    for name in &dead {
+        rollout.lab.expect(&[&format!("{name} was destroyed while its runner ran")]);
+    }
     let mut lost = 0;
     let run = rollout.apply_while(|| {
         rollout.lab.events().wait_for("a drain begins", 5 * PATIENCE, |event| {

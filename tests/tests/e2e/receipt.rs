@@ -131,6 +131,7 @@ fn every_lost_job_is_named_and_runs_on_another_runner() {
     let names: Vec<_> = (1..=10).map(|number| format!("m{number:02}")).collect();
     let fleet = Fleet::start(&names, 5);
     fleet.lab.queue().add_api_token(TOKEN, Access::Developer);
+    fleet.lab.expect_lost(50);
     fleet.assign(50);
     let shutdown = json!({
         "runner_managers": fleet.managers(), "on_lost_jobs": "retry", "timeouts": { "create": "30s" },
@@ -220,6 +221,7 @@ fn listed_job_is_named_by_each_kind_of_drain_if_gitlab_fails() {
     let fleet = Fleet::start(&["m1".to_owned(), "m2".to_owned(), "m3".to_owned()], 1);
     let queue = fleet.lab.queue();
     queue.add_api_token(TOKEN, Access::Reporter);
+    fleet.lab.expect_lost(if core().has_actions() { 3 } else { 2 });
     fleet.assign(3);
     let (gitlab, none) = (fleet.gitlab(TOKEN), json!({}));
     let only = |number: usize| {
@@ -268,6 +270,7 @@ fn listed_job_is_named_by_each_kind_of_drain_if_gitlab_fails() {
 fn token_is_in_no_output_state_or_plan() {
     let mut fleet = Fleet::start(&["m1".to_owned()], 1);
     fleet.lab.queue().add_api_token(TOKEN, Access::Reporter);
+    fleet.lab.expect_lost(1);
     fleet.assign(1);
     let instance = fleet.instances[0].clone();
     let drain = json!({

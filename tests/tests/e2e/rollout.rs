@@ -162,6 +162,8 @@ fn failed_drain_keeps_instance_and_next_apply_resumes() {
 #[test]
 fn drain_timeout_forces_with_on_timeout_force() {
     let mut rollout = Rollout::start().unwrap();
+    rollout.lab.expect_lost(1);
+    rollout.lab.expect(&["m1-v1 received SIGQUIT, SIGTERM"]);
     rollout.set("drain", json!({ "delete": "8s", "on_timeout": "force" })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
@@ -180,6 +182,7 @@ fn drain_timeout_forces_with_on_timeout_force() {
 #[test]
 fn unreachable_host_needs_assume_terminated() {
     let mut rollout = Rollout::start().unwrap();
+    rollout.lab.expect(&["m1-v1 was destroyed while its runner ran"]);
     rollout.set("drain", json!({ "attempts": 2 })).unwrap();
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();

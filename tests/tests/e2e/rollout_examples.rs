@@ -145,6 +145,7 @@ impl Example {
         drop(load);
         let tally = self.lab.queue().wait_all_ended(PATIENCE).unwrap();
         let lost = self.reported_losses().len();
+        self.lab.expect_lost(lost);
         assert_eq!(
             (tally.lost, tally.open()),
             (lost, 0),
@@ -362,6 +363,8 @@ fn shards_example_rolls_one_shard_then_all() {
 #[test]
 fn emergency_stop_example_aborts_jobs() {
     let mut example = Example::start("emergency-stop");
+    example.lab.expect_lost(2);
+    example.lab.expect(&["blue received SIGTERM", "green received SIGTERM"]);
     let managers = json!({ "blue": manager("19.2.1"), "green": manager("19.2.1") });
     example.apply(json!({ "managers": managers })).succeeded();
     example.lab.queue().submit_held(2);

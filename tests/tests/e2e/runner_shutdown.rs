@@ -194,6 +194,8 @@ fn forceful_shutdown_warns_at_plan_and_aborts_jobs() {
         "{warnings:?}"
     );
     old.apply().succeeded();
+    old.lab.expect_lost(1);
+    old.lab.expect(&["m1 received SIGTERM"]);
     assert_eq!(old.lab.queue().tally().lost, 1);
     assert_eq!(old.state()["managers"]["m1"]["outcome"], "jobs_aborted");
 }

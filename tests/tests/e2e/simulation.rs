@@ -64,6 +64,10 @@ fn rollout_has_traces_of_simulation() {
 #[test]
 fn rollout_with_killed_wrapper_has_traces_of_simulation() {
     let traces = roll_with(|rollout| {
+        // The kernel and the next wrapper repeat SIGQUIT.
+        for count in 2..=4 {
+            rollout.lab.allow(&format!("m1-v1 received {}", ["SIGQUIT"; 4][..count].join(", ")));
+        }
         rollout.host("m1-v1").replace_wrapper().unwrap();
         wait_for_log(rollout, "the runner of a killed wrapper is running: waiting for its exit");
     });
@@ -73,6 +77,8 @@ fn rollout_with_killed_wrapper_has_traces_of_simulation() {
 #[test]
 fn rollout_with_forced_drain_has_traces_of_simulation() {
     let traces = roll_with(|rollout| {
+        rollout.lab.expect_lost(1);
+        rollout.lab.expect(&["m1-v1 received SIGQUIT, SIGTERM"]);
         let socket = rollout.host("m1-v1").wrapper_socket();
         let mut command = Command::new(built("grit-wrapper").unwrap());
         command.args(["drain", "--id=op-0", "--force"]).arg(format!("--address=unix://{}", socket.display()));

@@ -9,6 +9,8 @@ use serde_json::json;
 #[test]
 fn forceful_drain_leaves_no_job_process() {
     let lab = Lab::start().unwrap();
+    lab.expect_lost(2);
+    lab.expect(&["m1 exited with 1 after its drain", "m1 received SIGTERM"]);
     lab.cloud().shape(|_, spec| {
         *spec = std::mem::take(spec).runner(&["--job-process=stubborn"]);
         spec.shutdown_timeout = Some(Duration::from_secs(1));

@@ -233,6 +233,7 @@ fn upgrade_of_gitlabs_package_drains_and_respects_drains() {
 #[test]
 fn systemd_restarts_runner_that_crashed() {
     let Some(machine) = machine(&["--job-process=stubborn"]) else { return };
+    machine.lab.expect_lost(1);
     machine.start_with_wrapper();
     machine.hold_jobs(1);
     machine.wait_level("polling");
@@ -284,6 +285,8 @@ fn job_processes(machine: &Machine) -> usize {
 #[test]
 fn forceful_drain_leaves_no_job_process() {
     let Some(machine) = machine(&["--job-process=stubborn"]) else { return };
+    machine.lab.expect_lost(2);
+    machine.lab.expect(&["machine exited with 1 after its drain", "machine received SIGQUIT, SIGTERM"]);
     machine.change_config(|text| format!("shutdown_timeout = 1\n{text}"));
     machine.start_with_wrapper();
     machine.hold_jobs(2);

@@ -49,6 +49,7 @@ fn rollout_with_new_token_loses_no_job() {
 fn rejected_new_token_keeps_old_manager() {
     assert!(GUIDE.contains(&format!("`{REASON}`")));
     let mut rollout = fleet();
+    rollout.lab.expect(&["m1-v1 was drained before a newer one took jobs"]);
     let jobs = rollout.hold_jobs(2);
     rollout.lab.queue().refuse_token("glrt-v2");
     rollout.set("health", json!({ "update": "10m" })).unwrap();

@@ -136,6 +136,7 @@ fn host_lost_during_accepted_drain_is_not_terminated() {
 #[test]
 fn absent_host_is_assumed_terminated_at_drain_timeout() {
     let mut rollout = Rollout::start().unwrap();
+    rollout.lab.expect(&["m1-v1 was destroyed while its runner ran"]);
     rollout.set("drain", json!({ "on_unreachable": "assume_terminated", "delete": "12s" })).unwrap();
     // The other one responds, so that the network is seen to work.
     rollout.managers(&["m1-v1", "m2-v1"]).unwrap();
@@ -155,6 +156,7 @@ fn destroy_that_reaches_no_host_keeps_the_whole_fleet() {
     rollout.managers(&names).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     for name in names {
+        rollout.lab.expect(&[&format!("{name} was destroyed while its runner ran")]);
         rollout.host(name).cut_off();
     }
     let failed = rollout.workspace.destroy().unwrap().failed();

@@ -59,6 +59,8 @@ pub struct Options {
 /// Runs the demo and prints its events. Returns the job counts if all checks passed.
 pub fn run(options: &Options) -> anyhow::Result<Tally> {
     let lab = Lab::start()?;
+    // The demo reports what it finds.
+    lab.expect_anything();
     let ssh = if options.embedded_ssh { ssh::Choice::Embedded } else { ssh::Choice::Best };
     lab.cloud().shape(move |_, spec| *spec = HostSpec { ssh: ssh.clone(), ..slow_runner(spec.clone()) });
     let timeline = Timeline::start(lab.events());

@@ -137,6 +137,7 @@ fn wrong_layouts_drain_old_runner_before_new_is_healthy() {
     ];
     let timeline = roll.timeline().join("\n");
     for host in drained {
+        rollout.lab.expect(&[&format!("{host} was drained before a newer one took jobs")]);
         assert_eq!(rollout.signals(host), ["SIGQUIT"], "{host} keeps the order after all:\n{timeline}");
     }
     assert_eq!(rollout.signals("right"), Vec::<String>::new(), "{timeline}");

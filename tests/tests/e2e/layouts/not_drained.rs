@@ -73,6 +73,10 @@ fn configuration(version: &str) -> String {
 #[test]
 fn fixed_drain_of_replaced_instance_never_drains() {
     let rollout = Rollout::of(&configuration(OLD)).unwrap();
+    let hosts = ["forgotten", "ignored", "provisioner", "stable_name", "triggered"];
+    for host in hosts {
+        rollout.lab.expect(&[&format!("{host} was destroyed while its runner ran")]);
+    }
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.run(["state", "rm", "grit_runner_drain.forgotten"]).unwrap().succeeded();
     rollout.workspace.write("main.tf", &configuration(NEW)).unwrap();
@@ -93,6 +97,7 @@ fn removed_block_with_destroy_false_never_drains() {
     need(core().has_removed_blocks());
     let name = "m";
     let rollout = Rollout::of(&(instance(name, OLD, CREATE_FIRST) + &drain(name, CREATE_FIRST))).unwrap();
+    rollout.lab.expect(&["m was destroyed while its runner ran"]);
     rollout.workspace.apply().unwrap().succeeded();
     let removed = "removed {\n  from = grit_runner_drain.m\n  lifecycle {\n    destroy = false\n  }\n}\n";
     rollout.workspace.write("main.tf", removed).unwrap();
@@ -105,6 +110,7 @@ fn removed_block_with_destroy_false_never_drains() {
 fn targeting_an_instance_destroys_it_without_drain() {
     let both = |version| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
     let rollout = Rollout::of(&both(OLD)).unwrap();
+    rollout.lab.expect(&["m was destroyed while its runner ran"]);
     rollout.workspace.apply().unwrap().succeeded();
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let applied =
@@ -117,6 +123,8 @@ fn targeting_an_instance_destroys_it_without_drain() {
 #[test]
 fn targeting_drains_skips_health_and_keeps_instances() {
     let mut rollout = Rollout::start().unwrap();
+    let early = ["m1-v1", "m1-v2"].map(|host| format!("{host} was drained before a newer one took jobs"));
+    rollout.lab.expect(&early.each_ref().map(String::as_str));
     rollout.managers(&["m1-v1"]).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
 
@@ -176,6 +184,7 @@ fn targeting_health_check_keeps_old_runners() {
 #[test]
 fn targeting_fixed_key_drain_drains_before_health() {
     let mut rollout = Rollout::start().unwrap();
+    rollout.lab.expect(&["m1 was drained before a newer one took jobs"]);
     rollout.set("managers", json!({ "m1": OLD })).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     // The new runner does not start.
@@ -195,6 +204,7 @@ fn targeting_fixed_key_drain_drains_before_health() {
 fn plan_after_targeted_instance_warns_with_fixed_keys() {
     for (old, new, warns) in [("m1", "m1", true), ("m1-v1", "m1-v2", false)] {
         let mut rollout = Rollout::start().unwrap();
+        rollout.lab.expect(&[&format!("{old} was destroyed while its runner ran")]);
         rollout.set("drain", json!({ "attempts": 2 })).unwrap();
         rollout.set("managers", json!({ old: OLD })).unwrap();
         rollout.workspace.apply().unwrap().succeeded();

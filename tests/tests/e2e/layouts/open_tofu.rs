@@ -24,6 +24,7 @@ fn applied(configuration: &str) -> Rollout {
 fn opentofu_destroy_false_on_drain_skips_draining() {
     let both = |version: &str, lifecycle: &str| instance("m", version, CREATE_FIRST) + &drain("m", lifecycle);
     let rollout = applied(&both(OLD, CREATE_FIRST));
+    rollout.lab.expect(&["m was destroyed while its runner ran"]);
     rollout.workspace.write("main.tf", &both(NEW, KEEP)).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     assert_eq!(rollout.signals("m"), Vec::<String>::new());
@@ -49,6 +50,7 @@ fn opentofu_destroy_false_on_instance_drains_and_keeps_it() {
 fn opentofu_excluded_drain_does_not_drain_instance() {
     let both = |version: &str| instance("m", version, CREATE_FIRST) + &drain("m", CREATE_FIRST);
     let rollout = applied(&both(OLD));
+    rollout.lab.expect(&["m was destroyed while its runner ran"]);
     rollout.workspace.write("main.tf", &both(NEW)).unwrap();
     let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_drain.m"];
     rollout.workspace.run(apply).unwrap().succeeded();
@@ -64,6 +66,7 @@ fn opentofu_excluded_health_check_drains_without_health() {
             + &health_check("m", &over_the_drain("m"), "60s", CREATE_FIRST)
     };
     let rollout = applied(&all(OLD));
+    rollout.lab.expect(&["m was drained before a newer one took jobs"]);
     rollout.lab.cloud().shape(|_, spec| spec.boot_takes = Duration::from_secs(3600));
     rollout.workspace.write("main.tf", &all(NEW)).unwrap();
     let apply = ["apply", "-json", "-auto-approve", "-exclude=grit_runner_health.m"];

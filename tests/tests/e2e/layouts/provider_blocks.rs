@@ -22,6 +22,10 @@ fn bastion_resource_is_destroyed_during_drain() {
             + &drain("m", &format!("reason = lab_instance.bastion.id\n  {CREATE_FIRST}"))
     };
     let rollout = Rollout::of(&all(OLD)).unwrap();
+    // The bastions have no drains, and the new one is not in the health check.
+    let of_bastions =
+        ["bastion was destroyed while its runner ran", "m was drained before a newer one took jobs"];
+    rollout.lab.expect(&of_bastions);
     let providers = std::fs::read_to_string(rollout.workspace.root().join("providers.tf")).unwrap();
     rollout
         .workspace

@@ -19,6 +19,7 @@ fn instance_without_drain_resource_is_warned_and_not_drained() {
             + &health_check("all", &over, "60s", CREATE_FIRST)
     };
     let rollout = Rollout::of(&configuration(OLD)).unwrap();
+    rollout.lab.expect(&["bare was destroyed while its runner ran"]);
     let first = rollout.workspace.apply().unwrap().succeeded();
     let warnings = first.warnings();
     let (_, detail) = warnings

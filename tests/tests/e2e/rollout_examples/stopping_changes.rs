@@ -125,6 +125,7 @@ fn without_replacement() -> Example {
 #[track_caller]
 fn assert_job_lost(example: &mut Example, from: usize) {
     example.apply(typed("t3.large")).succeeded();
+    example.lab.expect_lost(1);
     assert_eq!(example.lab.queue().tally().lost, 1, "{}", example.lab.events());
     assert_eq!(example.signalled(from, "SIGQUIT"), [""; 0]);
     assert_eq!(example.hosts(), ["blue-v1", "green-v1"]);
