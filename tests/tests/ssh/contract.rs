@@ -1,4 +1,4 @@
-//! Tests of every connection method, to sockets and to ports. A watch, and a wrapper that is killed during a call, are in
+//! Calls with every connection method, to sockets and to ports, and what follows a failure in three of them. A watch, and a wrapper that is killed during a call, are in
 //! [`crate::grit_wrapper`], with the real program. Timeouts are in [`crate::phase_timeouts`].
 
 use crate::{
@@ -12,18 +12,14 @@ use grit_provider::testing::{
 use grit_tests::provider_client::Connector;
 use std::time::Duration;
 
+for_each_method!(to sockets and ports: calls_are_answered);
+
 for_each_method!(
-    to sockets and ports:
-    calls_are_answered,
+    in three ways:
     large_responses_are_received,
     calls_succeed_after_wrapper_restart,
     slow_wrapper_times_out_and_can_be_called_again,
     dropped_call_does_not_affect_others,
-);
-
-// Without an sshd the only session is the command, which `commands::command_killed_during_call_is_an_error` kills.
-for_each_method!(
-    through an sshd:
     killed_sessions_are_replaced,
     calls_succeed_after_host_restart,
 );

@@ -76,7 +76,7 @@ impl Drop for GritWrapper {
     }
 }
 
-for_each_method!(to sockets and ports: watch_outlasts_call_timeout, wrapper_killed_during_call_is_replaced);
+for_each_method!(in three ways: watch_outlasts_call_timeout, wrapper_killed_during_call_is_replaced);
 
 async fn watch_outlasts_call_timeout(topology: Topology) {
     let wrapper = GritWrapper::start(address(&topology));

@@ -35,23 +35,10 @@ impl Method {
 
 /// `for_each_method!(test, …)` creates `test::direct`, `test::proxy_jump`… from `async fn test(method: Method)`.
 ///
-/// `for_each_method!(to sockets and ports: test, …)` does this for wrappers on sockets and on ports, from `async fn test(topology: Topology)`.
-///
-/// `for_each_method!(through an sshd: test, …)` is the same, without the one method without sshd.
+/// `for_each_method!(to sockets and ports: test, …)` does this for wrappers on sockets and on ports, from `async fn test(topology: Topology)`;
+/// `for_each_method!(in three ways: test, …)` for three of them, which differ most: for what the other ways share.
 macro_rules! for_each_method {
-    (to sockets and ports: $($test:ident),+ $(,)?) => {
-        crate::methods::for_each_method!(@of [
-            // OpenSSH's client connects to ports, the stand-in for other tools to sockets.
-            ssh_command => Topology::new(Method::SshCommandSocket),
-        ] $($test)+);
-    };
-    (through an sshd: $($test:ident),+ $(,)?) => {
-        crate::methods::for_each_method!(@of [] $($test)+);
-    };
-    (@of $others:tt $($test:ident)+) => {
-        $(crate::methods::for_each_method!(@one $others $test);)+
-    };
-    (@one [$($others:tt)*] $test:ident) => {
+    (to sockets and ports: $($test:ident),+ $(,)?) => {$(
         mod $test {
             use crate::methods::{Topology, Method};
             crate::methods::tests! {
@@ -65,11 +52,23 @@ macro_rules! for_each_method {
                 proxy_command => Topology::new(Method::ProxyCommand),
                 proxy_command_to_a_port => Topology::to_a_port(Method::ProxyCommand),
                 proxy_command_ssh => Topology::new(Method::ProxyCommandSsh),
+                // OpenSSH's client connects to ports, the stand-in for other tools to sockets.
                 ssh_command_to_a_port => Topology::new(Method::SshCommand),
-                $($others)*
+                ssh_command => Topology::new(Method::SshCommandSocket),
             }
         }
-    };
+    )+};
+    (in three ways: $($test:ident),+ $(,)?) => {$(
+        mod $test {
+            use crate::methods::{Topology, Method};
+            crate::methods::tests! {
+                super::$test:
+                direct => Topology::new(Method::Direct),
+                proxy_jump_twice_to_a_port => Topology::to_a_port(Method::TwoJumps),
+                ssh_command_to_a_port => Topology::new(Method::SshCommand),
+            }
+        }
+    )+};
     ($($test:ident),+ $(,)?) => {$(
         mod $test {
             use crate::methods::Method;

@@ -1,4 +1,4 @@
-//! A server that is stopped during a phase ends that phase at its limit, not at the limit of the whole connection; for every method.
+//! A server that is stopped during a phase ends that phase at its limit, not at the limit of the whole connection.
 
 use crate::guide::assert_message;
 use crate::{
@@ -118,6 +118,7 @@ async fn channel_open_times_out() {
 const CALL: Duration = Duration::from_secs(5);
 
 for_each_method!(
+    in three ways:
     handshake_times_out,
     authentication_times_out,
     channel_of_open_session_times_out,
@@ -136,8 +137,7 @@ fn limited(topology: &Topology, phase: Phase, limit: Duration) -> (Connector, Ph
 }
 
 /// The server of the manager, and each jump host.
-async fn handshake_times_out(method: Method) {
-    let topology = Topology::new(method);
+async fn handshake_times_out(topology: Topology) {
     let bastions = topology.bastions.iter().map(|(sshd, _)| sshd);
     for sshd in std::iter::once(&topology.fixture.sshd).chain(bastions) {
         let (connector, phase, limit) = limited(&topology, Phase::Handshake, HALF);
@@ -148,8 +148,8 @@ async fn handshake_times_out(method: Method) {
 }
 
 /// Stopped while it checks the key with a command.
-async fn authentication_times_out(method: Method) {
-    let topology = Topology::with(method, thinking);
+async fn authentication_times_out(topology: Topology) {
+    let topology = Topology::with(topology.method, thinking);
     let (connector, phase, limit) = limited(&topology, Phase::Auth, HALF);
     let sshd = &topology.fixture.sshd;
     let freeze = async {
@@ -168,8 +168,7 @@ async fn authentication_times_out(method: Method) {
 }
 
 /// On an open session.
-async fn channel_of_open_session_times_out(method: Method) {
-    let topology = Topology::new(method);
+async fn channel_of_open_session_times_out(topology: Topology) {
     let (connector, phase, limit) = limited(&topology, Phase::Channel, THIRD);
     let first = connector.client(topology.target());
     soon(first.check_status()).await.unwrap();
@@ -179,8 +178,7 @@ async fn channel_of_open_session_times_out(method: Method) {
     soon(first.check_status()).await.unwrap();
 }
 
-async fn call_times_out(method: Method) {
-    let topology = Topology::new(method);
+async fn call_times_out(topology: Topology) {
     let (connector, ..) = limited(&topology, Phase::Call, CALL);
     let client = connector.client(topology.target());
     soon(client.check_status()).await.unwrap();
