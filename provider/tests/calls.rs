@@ -59,6 +59,70 @@ async fn gitlab_url_without_tls_is_a_warning() {
     }
 }
 
+/// `terraform validate` of provider blocks. Terraform shows the path of the whole object only, so that the detail names the attribute.
+#[tokio::test]
+async fn errors_of_the_provider_block_name_their_attributes() {
+    let service = Service::new(grit_provider::registry());
+    let schemas = service.get_provider_schema(Request::new(pb::get_provider_schema::Request::default()));
+    let schema = schemas.await.unwrap().into_inner().provider.unwrap().block.unwrap();
+    for (block, wanted) in [
+        (
+            json!({ "ssh": {
+                "private_key_path": "/nonexistent/id_ed25519",
+                "certificate_path": "/nonexistent/id_ed25519-cert.pub",
+                "host_keys": ["SHA256:short"], "host_ca": ["not a key"], "known_hosts": "nothing",
+                "connect_timeout": "5 minutes", "call_timeout": "10",
+            } }),
+            &[
+                "Invalid SSH option: ssh.host_ca[0]",
+                "Invalid SSH option: ssh.host_keys[0]",
+                "Invalid SSH option: ssh.known_hosts",
+                "Invalid duration: ssh.call_timeout",
+                "Invalid duration: ssh.connect_timeout",
+            ][..],
+        ),
+        (
+            json!({ "ssh": {
+                "proxy_command": ["ssh", "bastion", "-W", "{{hots}}:{{port}}"],
+                "ssh_command": ["nc", "{{wrapper_path}}"],
+            } }),
+            &[
+                "Conflicting connection methods: ssh.proxy_command",
+                "Invalid SSH option: ssh.proxy_command[3]",
+            ],
+        ),
+        (
+            json!({ "ssh": { "ssh_command": ["nc", "{{wrapper_pat"] } }),
+            &["Invalid SSH option: ssh.ssh_command[1]"],
+        ),
+        (
+            json!({
+                "ssh": { "private_key": "x", "private_key_path": "y" },
+                "retry": { "attempts": 0 }, "max_parallel": 0,
+            }),
+            &[
+                "Conflicting private keys: ssh.private_key",
+                "Invalid SSH option: ssh.private_key",
+                "Invalid number: max_parallel",
+                "Invalid number: retry.attempts",
+            ],
+        ),
+    ] {
+        let config = value(&complete(&schema.attributes, &block));
+        let request = pb::validate_provider_config::Request { config };
+        let response = service.validate_provider_config(Request::new(request)).await.unwrap().into_inner();
+        let errors = response.diagnostics.iter().filter(|it| is_error(it));
+        let mut found: Vec<_> = errors
+            .map(|error| {
+                assert!(error.detail.ends_with("\n\nCode: invalid_config"), "{}", error.detail);
+                format!("{}: {}", error.summary, error.detail.split('`').nth(1).unwrap())
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, wanted);
+    }
+}
+
 /// A process after its configuration.
 async fn configured() -> Service {
     let service = Service::new(grit_provider::registry());

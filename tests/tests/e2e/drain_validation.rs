@@ -185,56 +185,6 @@ fn plan_errors(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn invalid_values_known_at_plan_are_refused() {
-    let good = manager("\"127.0.0.1:1\"");
-    for (title, attribute, text) in [
-        (
-            "Required attribute is null",
-            "`instance_id` is required and must not be null",
-            drain("null", &good, ""),
-        ),
-        ("Required attribute is empty", "`instance_id`", drain("\" \"", &good, "")),
-        (
-            "Required attribute is null",
-            "`runner_manager` is required and must not be null",
-            drain("\"i-1\"", "null", ""),
-        ),
-        ("Invalid address", "trimspace()", drain("\"i-1\"", &manager("\" h:22\""), "")),
-        ("Invalid address", "not an IPv6 address", drain("\"i-1\"", &manager("\"1.2.3.4:22:22\""), "")),
-        ("Invalid number", "`retry.attempts` is 1.5", drain("\"i-1\"", &good, "retry = { attempts = 1.5 }")),
-        (
-            "Duration is too short",
-            "`timeouts.delete`",
-            drain("\"i-1\"", &good, "timeouts = { delete = \"0s\" }"),
-        ),
-    ] {
-        let errors = plan_errors(&text);
-        assert_eq!(errors.len(), 1, "{title}: {errors:#?}");
-        assert_eq!(errors[0].0, title, "{errors:#?}");
-        assert!(errors[0].1.contains(attribute), "{attribute}: {errors:#?}");
-        assert!(errors[0].1.ends_with("Code: invalid_config"), "{errors:#?}");
-    }
-}
-
-/// `terraform validate`, which a plan begins with, reads the connection from a provider block that has one.
-#[test]
-fn missing_address_is_refused_at_plan_if_the_connection_needs_it() {
-    let plan = |provider: &str| {
-        let provider = format!("provider \"grit\" {{\n  ssh = {{ {provider} }}\n}}\n");
-        workspace(&format!("{}{provider}", drain("\"i-1\"", &manager("null"), ""))).plan().unwrap()
-    };
-    for provider in ["username = \"deploy\"", r#"ssh_command = ["ssh", "{{host}}"]"#] {
-        let refused = plan(provider).failed();
-        let errors = refused.errors();
-        let [("Invalid address", detail)] = errors[..] else { panic!("{errors:#?}") };
-        assert!(detail.starts_with("`runner_manager.address`: it is not set, and the connection needs it"));
-    }
-    let accepted = plan(r#"ssh_command = ["kubectl", "exec", "{{instance_name}}"]"#).succeeded();
-    assert_eq!(accepted.planned(), ["create grit_runner_drain.a"]);
-    assert_eq!(accepted.errors(), []);
-}
-
-#[test]
 fn invalid_variable_values_are_refused_at_plan() {
     // `instance_id` is unknown, as for a new instance, so the request belongs to a plan.
     let unknown = "resource \"terraform_data\" \"i\" {}\nvariable \"address\" { default = \"\" }\n";
@@ -249,26 +199,6 @@ fn invalid_variable_values_are_refused_at_plan() {
     let text = format!("{}{variable}{health_check}", drain("\"i-1\"", &manager("var.address"), ""));
     let errors = plan_errors(&text);
     assert!(errors.iter().any(|(title, _)| title == "Invalid address"), "{errors:#?}");
-}
-
-#[test]
-fn impossible_health_settings_are_refused_at_plan() {
-    let health_check = |inner: &str| format!("{HEAD}resource \"grit_runner_health\" \"g\" {{\n{inner}\n}}\n");
-    for (title, text) in [
-        ("Required attribute is null", health_check("runner_managers = null")),
-        ("Element is null", health_check("runner_managers = { a = null }")),
-        ("`stable_for` exceeds the timeout", health_check("runner_managers = {}\nstable_for = \"1d\"")),
-        (
-            "`stable_for` exceeds the timeout",
-            health_check(
-                "runner_managers = {}\nstable_for = \"60s\"\ntimeouts = { create = \"2m\", update = \"60s\" }",
-            ),
-        ),
-    ] {
-        let errors = plan_errors(&text);
-        assert_eq!(errors.len(), 1, "{errors:#?}");
-        assert_eq!(errors[0].0, title);
-    }
 }
 
 #[test]

@@ -191,14 +191,6 @@ fn missing_credentials_fail_health_check() {
     fault.assert_health_error("No SSH key", "invalid_config");
 }
 
-/// The titles and attributes of the errors of `validate`, each with the code `invalid_config`.
-fn findings(body: &str) -> Vec<String> {
-    let workspace = Workspace::new(&["grit"]).unwrap();
-    let head = "terraform {\n  required_providers {\n    grit = {\n      source = \"runner-tools/grit\"\n    }\n  }\n}\n";
-    workspace.write("main.tf", &format!("{head}{body}")).unwrap();
-    found_by(&workspace.validate().unwrap())
-}
-
 /// Terraform shows the line of a top-level attribute, so that the detail names the attribute.
 pub(super) fn found_by(run: &Run) -> Vec<String> {
     let finding = |(title, detail): (&str, &str)| {
@@ -208,63 +200,4 @@ pub(super) fn found_by(run: &Run) -> Vec<String> {
     let mut found: Vec<_> = run.errors().into_iter().map(finding).collect();
     found.sort();
     found
-}
-
-#[test]
-fn validate_reports_errors_in_provider_block() {
-    let found = findings(
-        r#"
-provider "grit" {
-  ssh = {
-    connect_timeout  = "5 minutes"
-    private_key      = "x"
-    private_key_path = "y"
-  }
-  retry        = { attempts = 0 }
-  max_parallel = 0
-}
-resource "grit_runner_health" "all" {
-  runner_managers = {}
-}
-"#,
-    );
-    let wanted = [
-        "Conflicting private keys: ssh.private_key",
-        "Invalid SSH option: ssh.private_key",
-        "Invalid duration: ssh.connect_timeout",
-        "Invalid number: max_parallel",
-        "Invalid number: retry.attempts",
-    ];
-    assert_eq!(found, wanted);
-}
-
-#[test]
-fn validate_reports_errors_in_resources() {
-    let found = findings(
-        r#"
-resource "grit_runner_health" "all" {
-  runner_managers = {
-    m1 = { instance_name = "m1", address = "h:99999", wrapper_address = "/run/x.sock" }
-    m2 = null
-  }
-  timeouts = { create = "10" }
-}
-resource "grit_runner_drain" "m1" {
-  instance_id    = ""
-  runner_manager = { instance_name = "m1", address = "h:0x", wrapper_address = "tcp://localhost" }
-  mode           = "gentle"
-}
-"#,
-    );
-    let wanted = [
-        r#"Element is null: runner_managers["m2"]"#,
-        "Invalid address: runner_manager.address",
-        "Invalid address: runner_manager.wrapper_address",
-        r#"Invalid address: runner_managers["m1"].address"#,
-        r#"Invalid address: runner_managers["m1"].wrapper_address"#,
-        "Invalid duration: timeouts.create",
-        "Invalid value: mode",
-        "Required attribute is empty: instance_id",
-    ];
-    assert_eq!(found, wanted);
 }

@@ -2,10 +2,7 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::{
-        fs::{MetadataExt as _, PermissionsExt as _},
-        process::CommandExt as _,
-    },
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
     process::Command,
 };
@@ -39,43 +36,21 @@ async fn is_served(client: Result<Client, grit_tests::terraform::ConnectError>) 
 }
 
 #[tokio::test]
-async fn client_with_announced_certificate_is_served() {
+async fn only_the_client_with_the_announced_certificate_is_served() {
     let setup = start(true);
-    assert_eq!(
-        is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
-        Ok(())
-    );
-}
-
-#[tokio::test]
-async fn client_without_certificate_is_rejected() {
-    let setup = start(true);
-    assert!(is_served(Client::connect(&setup.plugin.handshake, None).await).await.is_err());
-    // The rejections do not affect the server.
-    assert_eq!(
-        is_served(Client::connect(&setup.plugin.handshake, Some(&setup.identity)).await).await,
-        Ok(())
-    );
-}
-
-#[tokio::test]
-async fn client_with_other_certificate_is_rejected() {
-    let setup = start(true);
+    let handshake = &setup.plugin.handshake;
     let other = ClientIdentity::new().unwrap();
-    assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&other)).await).await.is_err());
-}
-
-#[tokio::test]
-async fn client_without_the_certificate_key_is_rejected() {
-    let setup = start(true);
     let thief = ClientIdentity::new().unwrap().with_certificate_of(&setup.identity);
-    assert!(is_served(Client::connect(&setup.plugin.handshake, Some(&thief)).await).await.is_err());
-}
-
-#[tokio::test]
-async fn client_without_tls_is_rejected() {
-    let setup = start(true);
-    assert!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await.is_err());
+    for (what, client) in [
+        ("no certificate", Client::connect(handshake, None).await),
+        ("another certificate", Client::connect(handshake, Some(&other)).await),
+        ("without its key", Client::connect(handshake, Some(&thief)).await),
+        ("no TLS", Client::connect_plain(handshake).await),
+    ] {
+        assert!(is_served(client).await.is_err(), "{what}");
+    }
+    // The rejections do not affect the server.
+    assert_eq!(is_served(Client::connect(handshake, Some(&setup.identity)).await).await, Ok(()));
 }
 
 #[tokio::test]
@@ -85,18 +60,7 @@ async fn same_user_is_served_without_tls() {
     assert_eq!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await, Ok(()));
 }
 
-#[test]
-fn socket_directory_is_private() {
-    let setup = start(true);
-    let socket = &setup.plugin.handshake.socket;
-    assert!(socket.starts_with(setup.lab.tmp()));
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    assert_eq!(mode(socket), 0o600);
-    assert_eq!(mode(socket.parent().unwrap()), 0o700);
-}
-
-/// Needs root to become another user. As an ordinary user only the first half can be tested, by
-/// [`socket_directory_is_private`].
+/// Needs root to become another user.
 #[test]
 fn other_user_is_rejected_even_with_directory_access() {
     if !rustix::process::geteuid().is_root() {

@@ -29,7 +29,7 @@ async fn start() -> Setup {
 }
 
 /// The attributes of a `lab_probe`: null except for those given.
-fn probe(given: &Json) -> pb::DynamicValue {
+pub(super) fn probe(given: &Json) -> pb::DynamicValue {
     const NAMES: [&str; 11] = [
         "id",
         "name",
@@ -48,7 +48,7 @@ fn probe(given: &Json) -> pb::DynamicValue {
     pb::DynamicValue { msgpack: rmp_serde::to_vec_named(&attributes).unwrap(), json: Vec::new() }
 }
 
-fn null() -> Option<pb::DynamicValue> {
+pub(super) fn null() -> Option<pb::DynamicValue> {
     Some(pb::DynamicValue { msgpack: vec![0xc0], json: Vec::new() })
 }
 
@@ -63,7 +63,7 @@ fn create(mode: &str) -> pb::apply_resource_change::Request {
     }
 }
 
-fn attributes(value: Option<pb::DynamicValue>) -> Json {
+pub(super) fn attributes(value: Option<pb::DynamicValue>) -> Json {
     rmp_serde::from_slice(&value.unwrap().msgpack).unwrap()
 }
 
@@ -126,27 +126,19 @@ async fn shutdown_ends_process_with_unresponsive_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grpc_health_reports_plugin_serving() {
+async fn health_missing_calls_and_unknown_types_are_answered() {
     use tonic_health::pb::{
         HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
     };
-    let setup = start().await;
+    let mut setup = start().await;
     let request = HealthCheckRequest { service: "plugin".into() };
     let answer = HealthClient::new(setup.client.channel.clone()).check(request).await.unwrap();
     assert_eq!(answer.into_inner().status(), ServingStatus::Serving);
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_optional_calls_return_unimplemented() {
-    let mut setup = start().await;
     let request = pb::open_ephemeral_resource::Request::default();
     let refusal = setup.client.provider.open_ephemeral_resource(request).await.unwrap_err();
     assert_eq!(refusal.code(), tonic::Code::Unimplemented);
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unknown_resource_type_is_a_diagnostic() {
-    let mut setup = start().await;
     let request = pb::apply_resource_change::Request { type_name: "lab_nothing".into(), ..create("") };
     let answer = setup.client.provider.apply_resource_change(request).await.unwrap().into_inner();
     let detail = &answer.diagnostics[0].detail;
@@ -166,16 +158,4 @@ async fn messages_of_70_mib_pass_in_both_directions() {
     let answer = setup.client.provider.read_resource(request).await.unwrap().into_inner();
     assert_eq!(answer.diagnostics, []);
     assert_eq!(attributes(answer.new_state)["blob"].as_str().map(str::len), Some(70 << 20));
-}
-
-#[test]
-fn state_of_six_mib_is_applied_and_destroyed() {
-    // More than gRPC's default limit, twice: a message has prior and proposed state.
-    const KIBIBYTES: usize = 6_000;
-    let lab = crate::lab_probe::lab(&crate::lab_probe::probe("p", &format!("blob_kib = {KIBIBYTES}")));
-    lab.apply().unwrap().succeeded();
-    assert!(lab.state().unwrap().text.len() > KIBIBYTES << 10);
-    assert_eq!(lab.plan().unwrap().succeeded().planned(), [""; 0]);
-    lab.destroy().unwrap().succeeded();
-    assert_eq!(lab.state().unwrap().objects.len(), 0);
 }

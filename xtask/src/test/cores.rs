@@ -73,13 +73,18 @@ const WITHOUT: [&str; 14] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 9] = [
+const QUICK: [&str; 13] = [
     "acceptance::",
     "actions::",
     "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
-    "plan_check::",
+    // The order of a plan differs between the cores, and what they store.
+    "plan_check::count_",
+    "plan_check::equal_instance",
+    "plan_check::removing_one_of_two",
+    "plan_check::two_drains",
+    "plan_check::unchanged_instance",
     "rollout::one_apply",
     "rollout::failed_drain",
     "plugin_stop::ctrl_c_during_create",

@@ -67,12 +67,6 @@ fn empty_address_of_the_apply_fails_the_health_check() {
 }
 
 #[test]
-fn null_address_of_the_apply_fails_the_health_check() {
-    let attribute = "`runner_managers[\"m\"].address`";
-    health_check_fails(OVER_THE_DRAIN, "null", "Invalid address", attribute);
-}
-
-#[test]
 fn null_managers_of_the_apply_fail_the_health_check() {
     let (wrong, attribute) = ("\"127.0.0.1:1\"", "`runner_managers`");
     health_check_fails(NULL_IN_THE_APPLY, wrong, "Required attribute is null", attribute);
