@@ -78,12 +78,15 @@ pub(super) fn workspace() -> Workspace {
     workspace
 }
 
-/// Initializes a directory below `modules/`, and runs a command in it.
+/// Runs a command in a directory below `modules/`, and initializes it before the first one.
 pub(super) fn run_in(workspace: &mut Workspace, directory: &str, command: &[&str]) -> Run {
     let change = format!("-chdir=modules/{directory}");
     let data: PathBuf = workspace.path().join("data").join(directory.replace('/', "-"));
+    let is_initialized = data.is_dir();
     workspace.set_env("TF_DATA_DIR", data);
-    workspace.run([&change, "init", "-no-color"]).unwrap().succeeded();
+    if !is_initialized {
+        workspace.run([&change, "init", "-no-color"]).unwrap().succeeded();
+    }
     let arguments = [&[change.as_str()], command].concat();
     workspace.run(arguments).unwrap()
 }

@@ -15,8 +15,11 @@ mod plans;
 
 /// More managers than Terraform handles in parallel.
 fn managers() -> usize {
-    rounds(12, 24)
+    rounds(4, 24)
 }
+
+/// Terraform's `-parallelism`.
+const AT_A_TIME: usize = 2;
 
 /// The health checks of both versions, on a busy machine.
 const HEALTH: &str = "180s";
@@ -24,11 +27,16 @@ const HEALTH: &str = "180s";
 /// A deployment whose health check starts the drains, with these managers.
 fn deployed(managers: &Json) -> Rollout {
     let mut rollout = Rollout::start().unwrap();
+    limit_parallelism(&mut rollout);
     rollout.lab.cloud().shape(|_, spec| spec.concurrent = 1);
     rollout.set("health", json!({ "create": HEALTH, "update": HEALTH, "start_drains": true })).unwrap();
     rollout.set("managers", managers.clone()).unwrap();
     rollout.workspace.apply().unwrap().succeeded();
     rollout
+}
+
+fn limit_parallelism(rollout: &mut Rollout) {
+    rollout.workspace.set_env("TF_CLI_ARGS_apply", format!("-no-color -parallelism={AT_A_TIME}"));
 }
 
 /// Managers `m01`, `m02`, … of one version, with this text after each name.
@@ -154,6 +162,7 @@ output "drains" {
 fn drains_of_module_per_version_start_at_once() {
     let (old, new) = (fleet(managers(), "19.2.0", "-v1"), fleet(managers(), "19.2.1", "-v2"));
     let mut rollout = Rollout::of(ROOT).unwrap();
+    limit_parallelism(&mut rollout);
     rollout.lab.cloud().shape(|_, spec| spec.concurrent = 1);
     let module = format!("{PROVIDERS}{}", main_before("grit_runner_health"));
     rollout.workspace.write("version/main.tf", &module).unwrap();

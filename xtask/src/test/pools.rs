@@ -33,7 +33,7 @@ const BURNERS: [(&str, &str); 10] = [
 ];
 
 /// Long tests, by program and name prefix. They start first, so that the end of the run does not wait for one of them.
-const LONG: [(&str, &str); 14] = [
+const LONG: [(&str, &str); 15] = [
     ("e2e", "acceptance::"),
     ("e2e", "example::release_installs"),
     ("e2e", "demo::"),
@@ -43,6 +43,7 @@ const LONG: [(&str, &str); 14] = [
     ("e2e", "many_managers::"),
     ("e2e", "network_cut::"),
     ("e2e", "systemd_"),
+    ("e2e", "pods::"),
     ("e2e", "hosts_guide::"),
     ("e2e", "cloud_init::"),
     ("e2e", "modules::"),

@@ -7,10 +7,7 @@ use grit_tests::{
 };
 use serde_json::{Value as Json, json};
 
-use super::{deployed, drained, fleet, managers, names, started};
-
-/// Terraform's default of `-parallelism`.
-const AT_A_TIME: usize = 10;
+use super::{AT_A_TIME, deployed, drained, fleet, managers, names, started};
 
 /// Without a refresh, Terraform before 1.16 passes nothing from the plan to the apply.
 #[test]
