@@ -49,6 +49,31 @@ impl Rollout {
         Ok(rollout)
     }
 
+    /// A deployment with these managers, after its apply.
+    ///
+    /// # Panics
+    ///
+    /// If it fails.
+    #[track_caller]
+    #[expect(clippy::unwrap_used, reason = "a test helper: failing the test is its purpose")]
+    pub fn deployed(names: &[&str]) -> Self {
+        let mut rollout = Self::start().unwrap();
+        rollout.deploy(names);
+        rollout
+    }
+
+    /// Sets the managers, and applies.
+    ///
+    /// # Panics
+    ///
+    /// If the apply fails.
+    #[track_caller]
+    #[expect(clippy::unwrap_used, reason = "a test helper: failing the test is its purpose")]
+    pub fn deploy(&mut self, names: &[&str]) -> Run {
+        self.managers(names).unwrap();
+        self.workspace.apply().unwrap().succeeded()
+    }
+
     /// A deployment with a `main.tf` of the test's own; `providers.tf` stands beside it.
     pub fn of(main: &str) -> anyhow::Result<Self> {
         Self::with_providers(main, &["grit", "lab"])

@@ -199,7 +199,6 @@ fn drain_action_without_wait_returns_before_the_exit() {
     let waited = invoke(&workspace).succeeded();
     assert_eq!(progress(&waited).last().map(String::as_str), Some("blue: the runner had already exited"));
     assert_eq!((host.runner_pid(), signals(&lab, "blue")), (None, vec!["SIGQUIT".to_owned()]));
-    assert_eq!(lab.queue().tally().lost, 0);
 }
 
 #[test]
@@ -231,7 +230,6 @@ fn interrupted_drain_action_continues_on_host() {
     lab.queue().release(&jobs);
     let resumed = invoke(&workspace).succeeded();
     assert_eq!(signals(&lab, "blue"), ["SIGQUIT"], "{:?}", progress(&resumed));
-    assert_eq!(lab.queue().tally().lost, 0);
 }
 
 #[test]

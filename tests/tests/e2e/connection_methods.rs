@@ -48,8 +48,7 @@ impl Bastion {
 /// Deploys version 1, rolls to version 2 with a running job, and destroys, with these `ssh` settings.
 fn rolls(mut rollout: Rollout, ssh: &Json) {
     rollout.set("ssh", ssh.clone()).unwrap();
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
     let jobs = rollout.hold_jobs(1);
     rollout.managers(&["m1-v2"]).unwrap();
     let roll = rollout.apply_while(|| {

@@ -100,8 +100,7 @@ fn guide_commands_show_and_end_a_drain() {
     let mut rollout = Rollout::start().unwrap();
     rollout.lab.expect_lost(2);
     rollout.lab.expect(&["blue-v1 received SIGQUIT, SIGTERM"]);
-    rollout.managers(&["blue-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["blue-v1"]);
     rollout.hold_jobs(2);
     rollout.managers(&["blue-v2"]).unwrap();
     let host = rollout.host("blue-v1");

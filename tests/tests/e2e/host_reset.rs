@@ -16,8 +16,7 @@ fn host_reset_during_drain_is_drained_again() {
     }
     let mut rollout = Rollout::start().unwrap();
     rollout.lab.expect_lost(1);
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
     rollout.hold_jobs(1);
     rollout.managers(&["m1-v2"]).unwrap();
     let roll = rollout

@@ -56,9 +56,7 @@ fn no_provider_is_left(rollout: &Rollout) {
 
 /// Replaces m1-v1 while a job runs there, interrupts Terraform during the drain, and applies again.
 fn during_drain(interruption: Interruption) {
-    let mut rollout = Rollout::start().unwrap();
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    let mut rollout = Rollout::deployed(&["m1-v1"]);
     let jobs = rollout.hold_jobs(1);
     rollout.managers(&["m1-v2"]).unwrap();
 
@@ -89,7 +87,6 @@ fn during_drain(interruption: Interruption) {
     let left: &[&str] = if forgets { &["m1-v2", "m1-v2.2"] } else { &["m1-v2"] };
     assert_eq!(rollout.hosts(), left);
     assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT"], "joined, not asked again");
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
     assert_eq!(rollout.workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
 

@@ -356,7 +356,6 @@ fn grit_modules_guide_keeps_rollout_order() {
         );
         assert_eq!(rollout.runner_was_alive_at_the_end_of(&format!("{name}-v1")), Some(false));
     }
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
     rollout.workspace.destroy().unwrap().succeeded();
     assert!(rollout.hosts().is_empty());
 }

@@ -57,8 +57,7 @@ fn prometheus_shows_rollout_until_end_of_drain() {
     rollout.set("metrics", json!(metrics)).unwrap();
     rollout.set("prometheus", json!(folder.path())).unwrap();
     rollout.workspace.get().unwrap().succeeded();
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
 
     let output = rollout.workspace.run(["output", "-raw", "prometheus_config"]).unwrap().succeeded().stdout;
     fs::write(folder.path().join("prometheus.yml"), output).unwrap();

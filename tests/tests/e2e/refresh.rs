@@ -130,9 +130,7 @@ fn refresh_without_access_keeps_state_and_warns() {
 
 #[test]
 fn refresh_warning_omits_managers_removed_by_plan() {
-    let mut rollout = Rollout::start().unwrap();
-    rollout.managers(&["m1-v1", "m1-v2"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    let mut rollout = Rollout::deployed(&["m1-v1", "m1-v2"]);
     rollout.host("m1-v1").cut_off();
     let plan = rollout.workspace.plan().unwrap().succeeded();
     let text = warning(&plan, "Runner managers are not healthy").unwrap();

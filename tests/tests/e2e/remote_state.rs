@@ -13,8 +13,7 @@ fn apply_after_kill_with_remote_state_joins_drain() {
     // So Terraform writes the state only at the end, also on a slow machine.
     rollout.workspace.set_env("TF_STATE_PERSIST_INTERVAL", "3600");
     backend.init(&rollout.workspace, &["grit", "lab"]).unwrap();
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
     assert_eq!(backend.count("lab_instance"), 1);
 
     let jobs = rollout.hold_jobs(1);
@@ -33,6 +32,5 @@ fn apply_after_kill_with_remote_state_joins_drain() {
     assert_eq!(rollout.signals("m1-v1"), ["SIGQUIT"], "joined, not asked again");
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m1-v1"), Some(false));
     assert_eq!(rollout.hosts(), ["m1-v2", "m1-v2.2"], "the first new instance is left over");
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
     assert_eq!(backend.count("lab_instance"), 1);
 }

@@ -9,8 +9,7 @@ fn russh_logs_only_warnings() {
     let path = rollout.workspace.tmp().join("provider.log");
     rollout.workspace.set_env("TF_LOG_PROVIDER", "TRACE");
     rollout.workspace.set_env("TF_LOG_PATH", &path);
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
     rollout.workspace.destroy().unwrap().succeeded();
 
     let log = std::fs::read_to_string(path).unwrap();

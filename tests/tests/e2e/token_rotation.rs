@@ -17,8 +17,7 @@ fn fleet() -> Rollout {
         // As with GitLab Runner's default of 3 s, the third rejection comes after the minimum time of the process.
         spec.check_interval = Duration::from_secs(1);
     });
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
     rollout
 }
 

@@ -125,8 +125,7 @@ fn targeting_drains_skips_health_and_keeps_instances() {
     let mut rollout = Rollout::start().unwrap();
     let early = ["m1-v1", "m1-v2"].map(|host| format!("{host} was drained before a newer one took jobs"));
     rollout.lab.expect(&early.each_ref().map(String::as_str));
-    rollout.managers(&["m1-v1"]).unwrap();
-    rollout.workspace.apply().unwrap().succeeded();
+    rollout.deploy(&["m1-v1"]);
 
     // With the health check as target, the plan has the whole rollout, because it refers to every drain resource.
     rollout.managers(&["m1-v2"]).unwrap();

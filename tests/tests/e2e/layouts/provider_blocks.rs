@@ -51,7 +51,6 @@ fn bastion_resource_is_destroyed_during_drain() {
         .succeeded();
     // The drain used the new bastion, and the instance was destroyed after the drain.
     assert_eq!(rollout.runner_was_alive_at_the_end_of("m"), Some(false));
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
 }
 
 #[test]

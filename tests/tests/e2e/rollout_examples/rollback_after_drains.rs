@@ -58,7 +58,6 @@ fn versions_as_keys_example_rolls_back_after_drains_began() {
     }
     assert_eq!(example.signalled(from, "SIGQUIT"), ["blue-v2", "green-v2"]);
     assert_eq!(example.hosts(), ["blue-v1", "green-v1"]);
-    assert_eq!(example.lab.queue().tally().lost, 0);
 
     example.workspace.write("main.tf", &main).unwrap();
     example.apply(json!({})).succeeded();

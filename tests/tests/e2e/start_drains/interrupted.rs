@@ -73,5 +73,4 @@ fn interrupted_rollout_rolls_back_with_start_if_stopped() {
         assert!(rollout.host(&host).runner_pid().is_some(), "{host}");
         assert_eq!(rollout.signals(&host), ["SIGQUIT"]);
     }
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
 }

@@ -29,7 +29,6 @@ fn plan_without_refresh_starts_drains_only_if_the_core_stores_it() {
         rollout.lab.queue().release(&jobs);
         apply.join().unwrap().succeeded();
     });
-    assert_eq!(rollout.lab.queue().tally().lost, 0);
 }
 
 #[test]
