@@ -160,9 +160,9 @@ impl<O: Owner> Task<O> {
             biased;
             // The exit comes first: no request and no timer may act on a child that has exited.
             () = self.owner.changed() => Wake::Changed,
-            () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
-            // A child that aborts its jobs gets no SIGQUIT.
+            // A child that aborts its jobs gets neither SIGQUIT nor SIGTERM, also if both have waited while the owner did not respond.
             Some(event) = observation(&mut self.observed) => Wake::Event(event),
+            () = or_pending(due.map(sleep_until)) => Wake::Event(Event::Tick),
             Some(event) = requests(&mut self.requests) => Wake::Event(event),
             // After every handle was dropped, there are no more requests. The child is still supervised.
             Some(command) = self.commands.recv() => Wake::Command(command),

@@ -3,16 +3,19 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use super::{
-    End, Mode, Owner, Policy, Stop, Task,
+    End, Mode, Observation, Owner, Policy, Stop, Task,
     core::ChildInfo,
     owner::{Change, Child},
     process::{CommandLine, Exit, Signal, Spawner},
@@ -36,6 +39,61 @@ async fn child_exit_is_seen_without_handles() {
     drop(supervisor);
     let end = timeout(LONG, supervision).await.unwrap().unwrap();
     assert!(matches!(end, End::Exited { exit: Exit::Code(7), .. }), "{end:?}");
+}
+
+/// A child of an owner that does not respond for some time.
+#[derive(Clone, Default)]
+struct Silent {
+    begins: Arc<Notify>,
+    signals: Arc<Mutex<Vec<Signal>>>,
+}
+
+impl Owner for Silent {
+    async fn changed(&mut self) {
+        self.begins.notified().await;
+    }
+
+    async fn news(&mut self) -> io::Result<Option<Change>> {
+        sleep(Duration::from_secs(10)).await;
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn hold(&mut self, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn force(&mut self) {}
+
+    async fn start(&mut self) -> io::Result<ChildInfo> {
+        Ok(ChildInfo::example(7))
+    }
+
+    async fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        self.signals.lock().unwrap().push(signal);
+        Ok(())
+    }
+
+    fn invocation(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A second SIGTERM would skip the cleanup of the runner.
+#[tokio::test(start_paused = true)]
+async fn abort_that_was_seen_comes_before_a_deadline_that_was_over_meanwhile() {
+    let owner = Silent::default();
+    let policy =
+        Policy { request_gap_timeout: Duration::ZERO, start_grace: Duration::ZERO, ..Policy::default() };
+    let (task, supervisor) = Task::new(policy, owner.clone(), ());
+    let _task = tokio::spawn(task.run());
+    supervisor.boot().await.unwrap();
+    supervisor.stop(Stop::new("d", Mode::Graceful).within(Some(Duration::from_secs(5)))).await.unwrap();
+    owner.begins.notify_one();
+    sleep(Duration::from_secs(1)).await;
+    let child = supervisor.now().state.child().unwrap();
+    supervisor.observe(child, Observation { aborts_jobs: true, ..Observation::default() });
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(*owner.signals.lock().unwrap(), [Signal::Drain]);
 }
 
 /// A unit without a process.
