@@ -22,6 +22,8 @@ pub(super) struct Before {
     routed: u64,
     /// SIGQUIT was not received before.
     pub(super) is_first_signal: bool,
+    /// It was received before: what it has cancelled is not known.
+    pub(super) is_draining: bool,
 }
 
 impl Before {
@@ -34,6 +36,7 @@ impl Before {
             sections: read.metrics.sections.iter().map(of).collect(),
             routed: read.metrics.router.map_or(0, |router| router.requests),
             is_first_signal: read.metrics.process_state.is_some() && !read.is_draining(),
+            is_draining: read.is_draining(),
         }
     }
 

@@ -57,7 +57,8 @@ pub(crate) enum Report {
     /// So many job requests are open, for the first time in this wait.
     FirstOpen(u32),
     Open(u32),
-    /// No request is open to which GitLab can assign a job. Whether the runner may send one at any time: when a job ends.
+    /// No request is open to which GitLab can assign a job. Whether the runner may send one at any time: when a job ends. Or whether it may have
+    /// cancelled some: another process has sent SIGQUIT before.
     NoneOpen {
         may_begin: bool,
     },
@@ -150,7 +151,7 @@ impl Gap {
             Reading::Unconfirmed => None,
             Reading::Open(0) if is_close || is_slow => None,
             Reading::Open(0) => {
-                let may_begin = !read.is_draining() && read.metrics.jobs.is_some_and(|jobs| jobs > 0);
+                let may_begin = read.is_draining() || read.metrics.jobs.is_some_and(|jobs| jobs > 0);
                 Some(Report::NoneOpen { may_begin })
             }
             Reading::Open(open) => {
@@ -193,7 +194,7 @@ impl AfterSignal {
     pub(crate) fn add(&mut self, read: &Read<'_>) -> Option<RequestsCancelled> {
         let before = self.before.as_ref()?;
         let mut found = before.cancelled(read, self.signal)?;
-        found.is_final &= !self.again || before.is_first_signal;
+        found.is_final &= !before.is_draining && (!self.again || before.is_first_signal);
         let number = found.number.max(self.reported.map_or(0, |before| before.number));
         let is_final = found.is_final || self.reported.is_some_and(|before| before.is_final);
         let found = RequestsCancelled { number, is_final };

@@ -248,6 +248,14 @@ fn full_section_or_runner_begins_no_request_in_a_turn() {
     }
 }
 
+/// Another process has sent SIGQUIT, or a wrapper that was killed and could not write its state file.
+#[test]
+fn requests_of_a_runner_that_drains_already_are_unknown() {
+    let drains = || Some(state("graceful-shutdown", &[requests(0, 3)]));
+    let found = reports(&config(1, 100), &[(0, 2, drains()), (20, 22, drains())]);
+    assert_eq!(found, [None, Some(Report::NoneOpen { may_begin: true })]);
+}
+
 #[test]
 fn slow_read_is_no_gap() {
     let none = || Some(metrics(&[requests(0, 3)]));
@@ -340,7 +348,10 @@ fn cancelled_requests_are_found_after_sigquit() {
     assert_eq!(after(&before, false, &reads), [Some((0, false)), Some((0, true))]);
     assert_eq!(after(&before, true, &reads), [Some((0, false)), None], "SIGQUIT was perhaps sent before");
     let drains = [(0, graceful(requests(0, 3)))];
-    assert_eq!(after(&drains, true, &[(2, graceful(requests(0, 3)))]), [Some((0, false))]);
+    for again in [true, false] {
+        let found = after(&drains, again, &[(2, graceful(requests(0, 3)))]);
+        assert_eq!(found, [Some((0, false))], "what an earlier SIGQUIT has cancelled is not known");
+    }
     // Without the gauge, all of them may have been held.
     let old = |unanswered| metrics(&[Requests { unanswered, ..Requests::default() }]);
     assert_eq!(after(&[(0, old(2))], false, &[(2, old(3)), (1_000, old(2))]), [None, Some((0, true))]);
