@@ -1,37 +1,31 @@
-//! The interface for the simulation of the workspace: what surrounds the core of the supervisor in the real program.
+//! The interface for the simulation of the workspace: the wrapper, on a host and with a runner that are not real.
 
-use std::sync::Arc;
+use std::{fmt, io, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
+use futures::{FutureExt as _, future, future::BoxFuture};
 use grit_proto::wrapper_v1 as v1;
-use tokio::time::Instant;
+use hyper::StatusCode;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    daemon,
-    runner::{self, Evidence, Health, RunnerMetrics},
-    supervise::{ChildInfo, Event, Moment, Observation, RequestsCancelled, RequestsRead, Stop, Supervision},
+    daemon::{
+        callback::AllowedUrls,
+        control::{Changes, Control},
+        run::supervisor::{child_continues, unit_continues},
+        serve::requester::Requester,
+    },
+    runner::{self, Access, ConfigError, Endpoint, GetError, Health, OnLine, Prober, Server},
+    supervise::{
+        self, End, Handle, Observer, Owner, Policy, Stop, Supervision, Surroundings, Task, Unit, UnitName,
+        owner::{Child, Host, Processes},
+        process::BootId,
+        record::{Saved, StateFile},
+    },
 };
 
 /// The configuration of a runner, as the wrapper reads it.
 #[derive(Clone, Debug)]
 pub struct RunnerConfig(Arc<runner::RunnerConfig>);
-
-/// What the probes of one wrapper have found, and the reads before and after SIGQUIT.
-#[derive(Debug, Default)]
-pub struct Probes {
-    evidence: Evidence,
-    health: Health,
-    page: Page,
-    gap: runner::Gap,
-    requests_page: Page,
-    after: Option<runner::AfterSignal>,
-}
-
-/// The page of metrics of the last read. It is often that of the next one, too.
-#[derive(Debug, Default)]
-struct Page {
-    text: String,
-    metrics: RunnerMetrics,
-}
 
 impl RunnerConfig {
     /// The content of `config.toml`, and of `.runner_system_id`.
@@ -46,133 +40,287 @@ impl RunnerConfig {
     }
 }
 
-impl Probes {
-    /// A wait for a gap between job requests begins.
-    pub fn begin_wait(&mut self, child: ChildInfo) {
-        self.gap.begin_wait(child);
-        self.after = None;
+/// A request to the runner's HTTP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    Ready,
+    Metrics,
+    /// The part of the metrics that concerns job requests.
+    Requests,
+    Jobs,
+}
+
+/// The runner, as the wrapper reads it.
+pub trait SimulatedRunner: fmt::Debug + Send + Sync {
+    fn config(&self) -> RunnerConfig;
+
+    /// The response of the process with this PID, if it is the one that responds.
+    fn read(&self, pid: u32, page: Page) -> BoxFuture<'_, Option<String>>;
+}
+
+/// The wrapper's access to it. `is_gap`: for the reads of job requests.
+#[derive(Debug)]
+struct Simulated {
+    runner: Arc<dyn SimulatedRunner>,
+    is_gap: bool,
+}
+
+impl Access for Simulated {
+    fn note_process(&self, _: u32) -> BoxFuture<'_, ()> {
+        future::ready(()).boxed()
     }
 
-    /// A read of the runner's metrics in this wait, which has begun at this moment, has ended, or has failed. Returns what to report, if anything.
-    pub fn wait(
-        &mut self,
-        child: ChildInfo,
-        config: &RunnerConfig,
-        page: Option<&str>,
-        began: Instant,
-    ) -> Option<RequestsRead> {
-        let ended = Moment::now();
-        let metrics = page.map(|page| self.requests_page.read(page));
-        let read = metrics.map(|metrics| runner::Read { metrics, began, ended: ended.at });
-        let report = self.gap.wait(child, read.as_ref(), Some(&*config.0), ended.at)?;
-        Some(RequestsRead { ended, open: report.number(), may_begin: report.may_begin() })
+    fn config(&self) -> BoxFuture<'_, Result<Arc<runner::RunnerConfig>, ConfigError>> {
+        future::ready(Ok(self.runner.config().0)).boxed()
     }
 
-    /// SIGQUIT was sent at this moment. `again`: perhaps also by an earlier wrapper.
-    pub fn signalled(&mut self, child: ChildInfo, at: Instant, again: bool) {
-        self.gap.follow(child);
-        self.after = Some(runner::AfterSignal::new(&self.gap, child, at, again));
+    fn endpoint(&self, config: Option<&runner::RunnerConfig>) -> Option<Endpoint> {
+        Some(Endpoint(vec![config?.listen_address.clone()?]))
     }
 
-    /// The stop is over, or was cancelled.
-    pub fn end_reads(&mut self) {
-        self.gap.end();
+    fn get<'a>(
+        &'a self,
+        server: &'a Server,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<(StatusCode, String), GetError>> {
+        let page = if path == "/health/ready" { Page::Ready } else { Page::Jobs };
+        let read = self.runner.read(server.runner.pid(), page);
+        async move { Ok((StatusCode::OK, read.await.ok_or(GetError::Connect)?)) }.boxed()
     }
 
-    /// A read after SIGQUIT. Returns what to report, if anything.
-    pub fn after_signal(
-        &mut self,
-        child: ChildInfo,
-        page: &str,
-        began: Instant,
-    ) -> Option<RequestsCancelled> {
-        let metrics = self.requests_page.read(page);
-        let read = runner::Read { metrics, began, ended: Instant::now() };
-        self.gap.add(child, &read);
-        self.after.as_mut()?.add(&read)
-    }
-
-    /// Before the first probe, and before the wrapper serves clients, as `Prober::read_config`.
-    pub fn read_config(&mut self, config: &RunnerConfig) {
-        self.health.evidence.config = Some(Ok(Arc::clone(&config.0)));
-    }
-
-    /// What the last probe has shown of its child, for the supervisor.
-    pub fn observation(&self) -> Option<(ChildInfo, Observation)> {
-        let evidence = &self.health.evidence;
-        Some((evidence.child?, evidence.observation()))
-    }
-
-    /// A probe, which reads this page of the runner's metrics and this list of its jobs. Without them, its HTTP server does not respond.
-    pub fn probe(&mut self, supervision: &Supervision, config: &RunnerConfig, pages: Option<(&str, &str)>) {
-        let config = Ok(Arc::clone(&config.0));
-        let has_server = config.as_ref().is_ok_and(|config| config.listen_address.is_some());
-        let Some(child) = supervision.state.child() else {
-            self.evidence = Evidence { config: Some(config), ..Evidence::default() };
-            self.health = Health { evidence: self.evidence.clone(), ..Health::default() };
-            return;
-        };
-        self.evidence.begin(child, config);
-        self.evidence.has_server = has_server;
-        let asked = Moment::now();
-        match pages {
-            Some((page, _)) => {
-                let (metrics, now) = (self.page.read(page), Instant::now());
-                self.gap.probe(child, &runner::Read { metrics, began: now, ended: now });
-                self.evidence.metrics.clone_from(metrics);
-                self.evidence.ready = Some((true, "OK".to_owned()));
-            }
-            None => self.evidence.fault = has_server.then(|| "no response".to_owned()),
+    fn lines<'a>(
+        &'a self,
+        server: &'a Server,
+        _: &'a str,
+        line: OnLine<'a>,
+    ) -> BoxFuture<'a, Result<StatusCode, GetError>> {
+        let page = if self.is_gap { Page::Requests } else { Page::Metrics };
+        let read = self.runner.read(server.runner.pid(), page);
+        async move {
+            let page = read.await.ok_or(GetError::Connect)?;
+            let _end = page.lines().try_for_each(|text| match line(text) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => Err(()),
+            });
+            Ok(StatusCode::OK)
         }
-        let jobs = pages.map(|(_, list)| runner::parse_jobs(list));
-        self.evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
-        self.health = Health::of(supervision, child, &mut self.evidence);
+        .boxed()
+    }
+
+    fn is_suspended(&self, _: u32) -> bool {
+        false
+    }
+
+    fn launcher_fault(&self, _: u32) -> BoxFuture<'_, Option<String>> {
+        future::ready(None).boxed()
+    }
+
+    fn another(&self) -> Arc<dyn Access> {
+        Arc::new(Self { runner: Arc::clone(&self.runner), is_gap: true })
+    }
+}
+
+/// What a wrapper has besides the owner of its runner.
+pub struct Settings<S, F> {
+    pub policy: Policy,
+    pub boot: BootId,
+    pub surroundings: S,
+    /// The state file, and its content; `None`: it does not exist.
+    pub file: F,
+    pub saved: Option<Vec<u8>>,
+    pub runner: Arc<dyn SimulatedRunner>,
+    /// Is shown each transition of the supervisor, before its effects.
+    pub observer: Observer,
+}
+
+/// A wrapper process, whose parts are polled by the simulation.
+pub struct Wrapper {
+    /// The supervisor, until it ends.
+    pub supervisor: BoxFuture<'static, End>,
+    /// All other tasks. It begins with this request, as `grit-wrapper run`.
+    pub others: BoxFuture<'static, ()>,
+    pub client: Client,
+}
+
+/// A client of a wrapper.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub supervisor: Handle,
+    control: Control,
+    health: watch::Receiver<Health>,
+}
+
+/// The first request of a wrapper.
+#[derive(Clone, Debug)]
+pub enum First {
+    Boot,
+    /// Of a unit: none.
+    Look,
+    /// The command of `ExecStop=` drains the runner.
+    Leave(Stop),
+}
+
+impl Wrapper {
+    /// The wrapper as the parent of its runner.
+    ///
+    /// # Errors
+    ///
+    /// If the state file is invalid, or if it cannot be read whether the runner of an earlier wrapper runs.
+    pub fn of_child<S: Surroundings, F: StateFile>(
+        processes: impl Processes + Sync,
+        first: First,
+        settings: Settings<S, F>,
+    ) -> io::Result<Self> {
+        let saved = parsed(settings.saved.as_deref())?;
+        let earlier = saved.as_ref().and_then(Saved::process);
+        let owner = Child::with_earlier(processes, earlier)?;
+        let supervision = saved.map(|saved| child_continues(saved, owner.is_running(), &settings.policy));
+        Ok(Self::new(owner, supervision, first, settings))
+    }
+
+    /// The wrapper that is attached to the unit of this name.
+    ///
+    /// # Errors
+    ///
+    /// If the state file is invalid, or if it cannot be read whether the runner of an earlier wrapper runs.
+    pub fn of_unit<S: Surroundings, F: StateFile>(
+        host: impl Host,
+        is_closed: bool,
+        (name, folder): (UnitName, PathBuf),
+        first: First,
+        settings: Settings<S, F>,
+    ) -> io::Result<Self> {
+        let saved = parsed(settings.saved.as_deref())?;
+        let earlier = saved.as_ref().map(Saved::process_of_unit);
+        let supervision = unit_continues(saved, is_closed, &name, &settings.policy);
+        let owner = Unit::new(host, name, folder, Box::new(|_| {}));
+        let owner = match earlier {
+            Some(process) => owner.after(process)?,
+            None => owner,
+        };
+        Ok(Self::new(owner, supervision, first, settings))
+    }
+
+    fn new<S: Surroundings, F: StateFile>(
+        owner: impl Owner,
+        supervision: Option<Supervision>,
+        first: First,
+        settings: Settings<S, F>,
+    ) -> Self {
+        let by_unit = settings.policy.by_unit;
+        let (task, supervisor) = Task::new(settings.policy, owner, settings.surroundings);
+        let mut task = task.save_to(settings.file).show_steps(settings.observer);
+        if let Some(supervision) = supervision {
+            task = task.resume(supervision);
+        }
+        let (publish_health, health) = watch::channel(Health::default());
+        let access = Arc::new(Simulated { runner: settings.runner, is_gap: false });
+        let prober = Prober::over(access, runner::Settings::INTERVAL);
+        let mut control =
+            Control::new(supervisor.clone(), health.clone(), prober.clone(), AllowedUrls::default())
+                .in_boot(settings.boot);
+        if by_unit {
+            control = control.of_unit(None);
+        }
+        let handle = supervisor.clone();
+        let others = async move {
+            let first = async {
+                match first {
+                    First::Boot => drop(handle.boot().await),
+                    First::Look => {}
+                    First::Leave(stop) => drop(handle.leave(stop).await),
+                }
+            };
+            tokio::join!(biased; first, prober.read_config(&publish_health));
+            let gap = prober.request_gap().run(handle.clone());
+            tokio::join!(biased; gap, prober.run(handle, publish_health));
+        };
+        Self {
+            supervisor: task.run().boxed(),
+            others: others.boxed(),
+            client: Client { supervisor, control, health },
+        }
+    }
+}
+
+impl Client {
+    pub fn status(&self) -> v1::Status {
+        self.control.status()
     }
 
     /// The level of the last probe.
     pub fn level(&self) -> v1::Level {
-        self.health.level
+        self.health.borrow().level
     }
 
-    /// The maximum level of the last probe.
-    pub fn level_max(&self) -> v1::Level {
-        self.health.level_max
+    /// Returns after the next probe. `false`: there is none any more.
+    pub async fn probed(&mut self) -> bool {
+        self.health.changed().await.is_ok()
     }
 
-    /// The status that clients receive for this state.
-    pub fn status(&self, supervision: &Supervision) -> v1::Status {
-        daemon::status::status(supervision, &self.health)
+    /// The changes of the status from now on.
+    pub fn watch(&self) -> Watch {
+        let mut changes = self.control.changes();
+        let status = changes.status();
+        Watch { changes, status }
+    }
+
+    /// # Errors
+    ///
+    /// The response that a client receives.
+    pub async fn drain(&self, request: v1::DrainRequest) -> Result<(), tonic::Status> {
+        self.control.drain(request, ROOT).await.map(drop).map_err(tonic::Status::from)
+    }
+
+    /// # Errors
+    ///
+    /// The response that a client receives.
+    pub async fn start(&self) -> Result<(), tonic::Status> {
+        self.control.start(ROOT).await.map(drop).map_err(tonic::Status::from)
     }
 }
 
-impl Page {
-    fn read(&mut self, text: &str) -> &RunnerMetrics {
-        if self.text != text {
-            let mut metrics = RunnerMetrics::default();
-            text.lines().for_each(|line| metrics.add_line(line));
-            *self = Self { text: text.to_owned(), metrics };
+const ROOT: Requester = Requester::Unix { uid: 0, gid: 0, pid: None };
+
+/// The changes of a status, as the stream of `Watch` has them.
+#[derive(Debug)]
+pub struct Watch {
+    changes: Changes,
+    status: v1::Status,
+}
+
+impl Watch {
+    /// Returns at the next status that differs from the one before. `false` after the end of the supervisor.
+    pub async fn next(&mut self) -> bool {
+        while self.changes.next().await.is_some() {
+            let status = self.changes.status();
+            if status != self.status {
+                self.status = status;
+                return true;
+            }
         }
-        &self.metrics
+        false
     }
 }
 
-/// The stop that a request describes.
-///
-/// # Errors
-///
-/// The text for the client, if the request is invalid.
-pub fn requested_stop(request: &v1::DrainRequest) -> Result<Stop, String> {
-    daemon::control::requested_stop(request).map_err(|error| error.to_string())
+fn parsed(text: Option<&[u8]>) -> io::Result<Option<Saved>> {
+    text.map(|text| Saved::parse(text).map_err(|error| io::Error::other(format!("{error:?}")))).transpose()
+}
+
+/// The state in a valid state file.
+#[must_use]
+pub fn saved(text: &[u8]) -> Option<Supervision> {
+    Saved::parse(text).ok().map(|saved| saved.supervision)
+}
+
+/// The time of the kernel's monotonic clock at this instant.
+#[must_use]
+pub fn monotonic(at: Instant) -> Duration {
+    supervise::monotonic(at)
 }
 
 /// Whether others than the wrapper may not start the runner in this state.
 #[must_use]
 pub fn is_held(supervision: &Supervision) -> bool {
     supervision.is_held()
-}
-
-/// The same while the wrapper looks for a runner, for this request.
-#[must_use]
-pub fn is_held_by(request: &Event) -> bool {
-    request.is_held()
 }

@@ -1,7 +1,7 @@
 //! A deterministic simulation of whole rollouts: one seed is one run, on a virtual clock.
 //!
-//! Real are the core of the wrapper's supervisor with its state file, and the provider with all its calls. Models are the shell around the core
-//! ([`host`]), `gitlab-runner` ([`runner`]), GitLab ([`gitlab`]), the network ([`network`]), Terraform ([`terraform`]) and the users ([`user`]).
+//! Real are the wrapper, on a host of the model, and the provider with all its calls. Models are the host ([`host`]: the kernel, systemd, the files),
+//! `gitlab-runner` ([`runner`]), GitLab ([`gitlab`]), the network ([`network`]), Terraform ([`terraform`]) and the users ([`user`]).
 
 mod fault;
 mod gitlab;
@@ -27,6 +27,8 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::Arc,
 };
+
+use tokio::runtime::RngSeed;
 
 use crate::traces::Traces;
 
@@ -91,12 +93,14 @@ fn perform(scenario: &Scenario) -> Outcome {
 
 /// What `users` do in the world of a scenario.
 fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("a runtime");
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // The order in which waiting tasks wake.
+    runtime.rng_seed(RngSeed::from_bytes(&scenario.seed.to_le_bytes()));
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     grit_provider::testing::simulation::set_source(random::of_provider(scenario.seed));
     // Its clock is that of the runtime.
     let entered = runtime.enter();
-    let world = Arc::new(World::new(scenario));
+    let world = World::new(scenario);
     drop(entered);
     let run = async {
         let driver = Arc::clone(&world);
@@ -111,6 +115,8 @@ fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome
     };
     let panic = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(run))).err();
     let mut end = world.end();
+    // They hold the world.
+    end.hosts.clear();
     if panic.is_some() {
         end.violation("the program", "it panicked");
     }

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Its hosts have a runner that starts, and default settings.
-const SEED: u64 = 1;
+const SEED: u64 = 3;
 
 /// What happens in the second step, while the runner of version 1 drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -27,31 +27,6 @@ use super::{
 /// Everything that happens by itself, later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
-    /// The wrapper's timer is due.
-    Tick {
-        wrapper: u32,
-    },
-    /// The wrapper repeats a failed write of its state file.
-    SaveAgain {
-        wrapper: u32,
-    },
-    /// The wrapper reads the number of open job requests: the moment of the values.
-    ReadRequests {
-        wrapper: u32,
-        wait: u64,
-    },
-    /// The read has ended, with these values of the runner.
-    RequestsRead {
-        wrapper: u32,
-        wait: u64,
-        began: Instant,
-        page: Option<String>,
-    },
-    /// The wrapper probes the health of its runner.
-    Probe {
-        wrapper: u32,
-        probe: u64,
-    },
     WrapperStarts,
     HandlersInstalled {
         pid: u32,
@@ -137,6 +112,8 @@ pub(super) struct World {
 
 #[derive(Debug)]
 pub(super) struct Inner {
+    /// For the programs that begin.
+    pub(super) world: Weak<World>,
     pub(super) start: Instant,
     pub(super) random: Random,
     pub(super) trace: Trace,
@@ -155,6 +132,8 @@ pub(super) struct Inner {
     /// What a run with real processes has as well.
     pub(super) traces: Traces,
     pub(super) next_pid: u32,
+    /// The number of drains that operators have requested.
+    pub(super) drains: u64,
     pub(super) owners: Owners,
     pub(super) late: Vec<LateRequest>,
     /// Faults that wait for a state of a wrapper: the first one is next.
@@ -168,8 +147,9 @@ pub(super) struct Inner {
 }
 
 impl World {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        let inner = Inner {
+    pub(super) fn new(scenario: &Scenario) -> Arc<Self> {
+        let inner = |world: &Weak<Self>| Inner {
+            world: world.clone(),
             start: Instant::now(),
             random: Random::new(scenario.seed),
             trace: Trace::default(),
@@ -183,6 +163,7 @@ impl World {
             violations: Vec::new(),
             traces: Traces::default(),
             next_pid: 100,
+            drains: 0,
             owners: scenario.owners,
             late: Vec::new(),
             aims: VecDeque::new(),
@@ -190,7 +171,7 @@ impl World {
             excuses: BTreeMap::new(),
             is_quiet: false,
         };
-        Self { inner: Mutex::new(inner), wake: Notify::new() }
+        Arc::new_cyclic(|world| Self { inner: Mutex::new(inner(world)), wake: Notify::new() })
     }
 
     /// The world at this instant. Everything that is due has happened.
@@ -316,13 +297,6 @@ impl Inner {
             return;
         }
         match what {
-            Happening::Tick { wrapper } => self.wrapper_tick(host, wrapper),
-            Happening::SaveAgain { wrapper } => self.wrapper_saves_again(host, wrapper),
-            Happening::ReadRequests { wrapper, wait } => self.wrapper_reads_requests(host, wrapper, wait),
-            Happening::RequestsRead { wrapper, wait, began, page } => {
-                self.wrapper_has_read_requests(host, wrapper, wait, began, page.as_deref());
-            }
-            Happening::Probe { wrapper, probe } => self.wrapper_probes(host, wrapper, probe),
             Happening::WrapperStarts => self.wrapper_starts(host),
             Happening::HandlersInstalled { pid } => self.runner_loaded(host, pid),
             Happening::Turn { pid, section } => self.turn(host, pid, section),

@@ -16,7 +16,8 @@ use super::{
     status,
 };
 use crate::supervise::{
-    Answer, Callback, CallbackError, Cancel, Handle, HandleError, Mode, Stop, StopId, Supervision, process,
+    Answer, Callback, CallbackError, Cancel, Handle, HandleError, Mode, Stop, StopId, Supervision,
+    process::{self, BootId},
 };
 use crate::{
     daemon::serve::{limits::CallLogLimit, requester::Requester},
@@ -37,6 +38,8 @@ pub struct Control {
     health: Receiver<Health>,
     prober: Prober,
     callbacks: AllowedUrls,
+    /// Of the host; `None` if it cannot be read.
+    boot: Option<BootId>,
     /// The runner is the main process of a unit: the timeout of a drain by the service manager.
     by_unit: Option<Option<Duration>>,
     /// For rejected requests, and for those that change nothing.
@@ -75,7 +78,14 @@ impl ControlError {
 
 impl Control {
     pub fn new(supervisor: Handle, health: Receiver<Health>, prober: Prober, callbacks: AllowedUrls) -> Self {
-        Self { supervisor, health, prober, callbacks, by_unit: None, log_limit: CallLogLimit::default() }
+        let (boot, log_limit) = (process::boot_id().ok(), CallLogLimit::default());
+        Self { supervisor, health, prober, callbacks, boot, by_unit: None, log_limit }
+    }
+
+    /// On a host of a simulation.
+    #[must_use]
+    pub(crate) fn in_boot(self, boot: BootId) -> Self {
+        Self { boot: Some(boot), ..self }
     }
 
     /// Of the main process of a unit, whose drains by the service manager have this timeout.
@@ -85,7 +95,7 @@ impl Control {
     }
 
     pub fn status(&self) -> Status {
-        status::status(&self.supervisor.now(), &self.health.borrow())
+        status::status(self.boot, &self.supervisor.now(), &self.health.borrow())
     }
 
     /// Whether the supervisor is there, when it has responded. Waits while it is busy.
@@ -103,7 +113,7 @@ impl Control {
 
     /// The changes of the status.
     pub(crate) fn changes(&self) -> Changes {
-        Changes { supervision: self.supervisor.watch(), health: self.health.clone() }
+        Changes { boot: self.boot, supervision: self.supervisor.watch(), health: self.health.clone() }
     }
 
     pub(crate) async fn jobs(&self) -> Result<ListJobsResponse, ControlError> {
@@ -193,7 +203,8 @@ impl Control {
     /// SIGQUIT would not drain this runner. Where the check is not possible, the signal is refused later, or its missing effect is reported.
     async fn refuse_launcher(&self) -> Result<(), ControlError> {
         let Some(child) = self.supervision().state.child() else { return Ok(()) };
-        process::launcher_fault(child.pid()).await.map_or(Ok(()), |fault| Err(ControlError::Launcher(fault)))
+        let fault = self.prober.launcher_fault(child.pid()).await;
+        fault.map_or(Ok(()), |fault| Err(ControlError::Launcher(fault)))
     }
 
     /// A CI job that drains its own runner, and waits for the end of the drain, would wait for itself. If the runner does not list its jobs in
@@ -243,6 +254,7 @@ pub(crate) fn requested_stop(request: &DrainRequest) -> Result<Stop, ControlErro
 /// Waits for changes of the status.
 #[derive(Debug)]
 pub(crate) struct Changes {
+    boot: Option<BootId>,
     supervision: Receiver<Supervision>,
     health: Receiver<Health>,
 }
@@ -250,7 +262,7 @@ pub(crate) struct Changes {
 impl Changes {
     /// The current status. Later changes are changes after this one.
     pub(crate) fn status(&mut self) -> Status {
-        status::status(&self.supervision.borrow_and_update(), &self.health.borrow_and_update())
+        status::status(self.boot, &self.supervision.borrow_and_update(), &self.health.borrow_and_update())
     }
 
     /// Waits for the next change. `None` after the end of the supervisor. Cancel safe.

@@ -2,7 +2,7 @@
 
 mod addresses;
 mod error;
-mod supervisor;
+pub(crate) mod supervisor;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 

@@ -23,11 +23,12 @@ use self::{
 };
 use crate::runner::{self, Level, level_now, waits_for};
 use crate::supervise::{
-    Cancelled, ChildInfo, End, Moment, PastStop, Phase, State, Stop, Supervision, process,
+    Cancelled, ChildInfo, End, Moment, PastStop, Phase, State, Stop, Supervision,
+    process::{self, BootId},
 };
 
-/// The current status.
-pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Status {
+/// The current status, in this boot of the host.
+pub(crate) fn status(boot: Option<BootId>, supervision: &Supervision, health: &runner::Health) -> Status {
     let state = &supervision.state;
     let child = state.child();
     let child = child.as_ref();
@@ -41,7 +42,7 @@ pub(crate) fn status(supervision: &Supervision, health: &runner::Health) -> Stat
         state: enums::state(state.public()).into(),
         pid: child.map(ChildInfo::pid),
         process: child.map(|child| child.process.to_string()).unwrap_or_default(),
-        boot_id: process::boot_id().map(|boot| boot.to_string()).unwrap_or_default(),
+        boot_id: boot.map(|boot| boot.to_string()).unwrap_or_default(),
         started_at: child.map(|child| timestamp(child.started)),
         exit: match state {
             State::Backoff { end } | State::Exited { end, .. } => Some(exit(end)),

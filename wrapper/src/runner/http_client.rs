@@ -46,7 +46,7 @@ const ROOT_PORTS: Range<u16> = 900..1024;
 
 /// Why there is no response.
 #[derive(Debug, Error)]
-pub(super) enum GetError {
+pub(crate) enum GetError {
     #[error("cannot resolve the address: {0}")]
     Resolve(#[source] io::Error),
     /// GitLab Runner accepts it.
@@ -72,9 +72,9 @@ pub(super) enum GetError {
 
 /// The runner's HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server {
+pub(crate) struct Server {
     pub(super) endpoint: Endpoint,
-    pub(super) runner: ChildInfo,
+    pub(crate) runner: ChildInfo,
 }
 
 /// A client that keeps one connection open between requests.

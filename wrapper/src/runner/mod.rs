@@ -15,6 +15,7 @@
 //!
 //! Unknown values are reported as unknown: an absent number of jobs is not 0, and a runner with 0 jobs has not exited.
 
+mod access;
 mod config_reader;
 mod evidence;
 mod http_client;
@@ -34,17 +35,17 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use crate::supervise::State;
 
 pub(crate) use self::{
+    access::{Access, OnLine},
     evidence::Evidence,
-    job_list::parse as parse_jobs,
+    http_client::{GetError, Server},
     level::{level_now, waits_for},
-    request_gap::{AfterSignal, Gap, Read},
     runner_config::parse as parse_config,
-    runner_metrics::RunnerMetrics,
+    runner_source::Endpoint,
 };
 pub use grit_proto::wrapper_v1::Level;
 
 #[cfg(test)]
-pub(crate) use self::evidence::Oldest;
+pub(crate) use self::{evidence::Oldest, job_list::parse as parse_jobs};
 pub use self::{
     job_list::Job,
     prober::Prober,

@@ -13,15 +13,15 @@ use tracing::{debug, info};
 
 use super::{
     Health, Level,
-    config_reader::Reader,
+    access::{Access, OfHost},
     evidence::Evidence,
-    http_client::{GetError, Http, Server},
+    http_client::{GetError, Server},
     job_list::{self, Job},
     request_gap::{Read, RequestGap, Seen},
     runner_metrics::RunnerMetrics,
     settings::Settings,
 };
-use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision, process};
+use crate::supervise::{ChildInfo, Handle, Moment, State, Supervision};
 
 /// Interval between probes while a change is expected: after a start, below the maximum level, and during a drain.
 const START_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,9 +41,9 @@ const LOGGED_REASONS: usize = 20;
 /// Probes one runner. Clones share a connection.
 #[derive(Clone, Debug)]
 pub struct Prober {
-    settings: Settings,
-    reader: Reader,
-    http: Http,
+    /// Interval between probes of a runner at its maximum level.
+    interval: Duration,
+    access: Arc<dyn Access>,
     list: Arc<Mutex<List>>,
     /// The job requests that the probes have read.
     seen: Seen,
@@ -58,28 +58,36 @@ struct List {
 
 impl Prober {
     pub fn new(settings: Settings) -> Self {
-        let reader = Reader::new(settings.source.clone());
-        Self { settings, reader, http: Http::default(), list: Arc::default(), seen: Seen::default() }
+        Self::over(Arc::new(OfHost::new(settings.source)), settings.interval)
+    }
+
+    pub(crate) fn over(access: Arc<dyn Access>, interval: Duration) -> Self {
+        Self { interval, access, list: Arc::default(), seen: Seen::default() }
     }
 
     /// Publishes the runner's configuration, before the first probe does. Takes at most a second.
     pub async fn read_config(&self, published: &watch::Sender<Health>) {
-        let config = Some(self.reader.read().await);
+        let config = Some(self.access.config().await);
         published.send_modify(|health| health.evidence.config = config);
     }
 
     /// Reports the open job requests of the same runner.
     pub fn request_gap(&self) -> RequestGap {
-        RequestGap::new(self.reader.clone(), self.seen.clone())
+        RequestGap::new(self.access.another(), self.seen.clone())
+    }
+
+    /// Why the process is not the runner itself, if it is a launcher.
+    pub(crate) async fn launcher_fault(&self, pid: u32) -> Option<String> {
+        self.access.launcher_fault(pid).await
     }
 
     /// The current jobs of this runner; `None` if unknown.
     ///
     /// Only one request at a time is sent; concurrent callers share its result.
     pub async fn jobs(&self, runner: ChildInfo) -> Option<Vec<Job>> {
-        self.reader.note_process(runner.pid()).await;
-        let config = self.reader.read().await.ok();
-        let endpoint = self.reader.endpoint(config.as_deref())?;
+        self.access.note_process(runner.pid()).await;
+        let config = self.access.config().await.ok();
+        let endpoint = self.access.endpoint(config.as_deref())?;
         self.jobs_at(&Server { endpoint, runner }).await
     }
 
@@ -95,7 +103,7 @@ impl Prober {
     }
 
     async fn ask_for_jobs(&self, server: &Server) -> Option<Vec<Job>> {
-        let (status, list) = self.http.get(server, "/debug/jobs/list").await.ok()?;
+        let (status, list) = self.access.get(server, "/debug/jobs/list").await.ok()?;
         (status == StatusCode::OK).then(|| job_list::parse(&list))
     }
 
@@ -134,7 +142,7 @@ impl Prober {
             drop(health);
             tokio::select! {
                 changed = supervision.changed() => if changed.is_err() { return },
-                () = pause(&now, is_at_max, self.settings.interval) => {}
+                () = pause(&now, is_at_max, self.interval) => {}
             }
         }
     }
@@ -150,17 +158,17 @@ impl Prober {
     /// `evidence`: of the last probe.
     async fn probe(&self, supervision: &Supervision, evidence: &mut Evidence) -> Health {
         if let Some(child) = supervision.state.child() {
-            self.reader.note_process(child.pid()).await;
+            self.access.note_process(child.pid()).await;
         }
-        let config = self.reader.read().await;
+        let config = self.access.config().await;
         let Some(child) = supervision.state.child() else {
             *evidence = Evidence { config: Some(config), ..Evidence::default() };
             return Health { evidence: evidence.clone(), ..Health::default() };
         };
-        let endpoint = self.reader.endpoint(config.as_deref().ok());
+        let endpoint = self.access.endpoint(config.as_deref().ok());
         let (begin, asked) = (Instant::now(), Moment::now());
         evidence.begin(child, config);
-        evidence.suspended = process::is_suspended(child.pid());
+        evidence.suspended = self.access.is_suspended(child.pid());
         evidence.has_server = endpoint.is_some();
         let mut jobs = None;
         // A suspended runner would not respond within the timeout.
@@ -172,7 +180,7 @@ impl Prober {
             }
         }
         evidence.add_jobs(jobs.as_deref(), asked, &supervision.state);
-        evidence.launcher = process::launcher_fault(child.pid()).await;
+        evidence.launcher = self.access.launcher_fault(child.pid()).await;
         evidence.note_quit(&supervision.state, begin);
         let health = Health::of(supervision, child, evidence);
         debug!(level = ?health.level, reasons = ?health.reasons, "probe finished");
@@ -186,9 +194,9 @@ impl Prober {
             GetError::NotRunner(_) => error.to_string(),
             error => format!("cannot reach the runner's HTTP server at {endpoint}: {error}"),
         };
-        let ready = self.http.get(server, "/health/ready").await.map_err(unreachable)?;
+        let ready = self.access.get(server, "/health/ready").await.map_err(unreachable)?;
         let (mut metrics, mut beginning) = (RunnerMetrics::default(), String::new());
-        let line = |line: &str| {
+        let mut line = |line: &str| {
             if beginning.len() < BEGINNING {
                 beginning.push_str(line);
                 beginning.push(' ');
@@ -197,7 +205,7 @@ impl Prober {
             ControlFlow::Continue(())
         };
         let began = Instant::now();
-        let status = self.http.lines(server, "/metrics", line).await.map_err(unreachable)?;
+        let status = self.access.lines(server, "/metrics", &mut line).await.map_err(unreachable)?;
         if status == StatusCode::OK {
             self.seen.add(server.runner, &Read { metrics: &metrics, began, ended: Instant::now() });
         }

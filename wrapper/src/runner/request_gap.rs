@@ -38,15 +38,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info};
 
 use self::decision::REPORT_INTERVAL;
-pub(crate) use self::{
-    decision::{AfterSignal, Gap, Report},
-    read::Read,
-};
+use self::decision::{AfterSignal, Gap, Report};
+pub(super) use self::read::Read;
 use super::{
-    config_reader::Reader,
-    http_client::{Http, Server},
-    runner_config::RunnerConfig,
-    runner_metrics::RunnerMetrics,
+    access::Access, http_client::Server, runner_config::RunnerConfig, runner_metrics::RunnerMetrics,
 };
 use crate::supervise::{ChildInfo, Handle, Moment, Phase, RequestsRead, State, Supervision};
 
@@ -89,8 +84,7 @@ impl Seen {
 /// Reports the open job requests of a runner that is to receive SIGQUIT, and the requests that SIGQUIT has cancelled.
 #[derive(Debug)]
 pub struct RequestGap {
-    reader: Reader,
-    http: Http,
+    access: Arc<dyn Access>,
     seen: Seen,
 }
 
@@ -104,8 +98,8 @@ enum Part {
 }
 
 impl RequestGap {
-    pub(super) fn new(reader: Reader, seen: Seen) -> Self {
-        Self { reader, http: Http::default(), seen }
+    pub(super) fn new(access: Arc<dyn Access>, seen: Seen) -> Self {
+        Self { access, seen }
     }
 
     /// Reports during every graceful stop, until the supervisor exits.
@@ -125,9 +119,9 @@ impl RequestGap {
 
     /// Never returns.
     async fn report(&self, child: ChildInfo, supervisor: &Handle) {
-        self.reader.note_process(child.pid()).await;
-        let config = self.reader.read().await.ok();
-        let Some(endpoint) = self.reader.endpoint(config.as_deref()) else {
+        self.access.note_process(child.pid()).await;
+        let config = self.access.config().await.ok();
+        let Some(endpoint) = self.access.endpoint(config.as_deref()) else {
             loop {
                 let ended = Moment::now();
                 supervisor.job_requests(child, RequestsRead { ended, open: None, may_begin: false });
@@ -147,6 +141,7 @@ impl RequestGap {
             {
                 self.seen.lock().end();
                 tokio::select! {
+                    biased;
                     _other = supervision.wait_for(|state| part(state).map(|(_, part)| part) != Some(now)) => {}
                     () = sleep_until(not_before.at) => {}
                 }
@@ -176,6 +171,7 @@ impl RequestGap {
                 (Some(_), None) => {}
             }
             tokio::select! {
+                biased;
                 _other = supervision.wait_for(|state| part(state).map(|(_, part)| part) != Some(now)) => {}
                 () = sleep(pause) => {}
             }
@@ -216,14 +212,14 @@ impl RequestGap {
     /// The metrics of job requests; `None` if they cannot be read.
     async fn read(&self, server: &Server) -> Option<RunnerMetrics> {
         let mut metrics = RunnerMetrics::default();
-        let line = |line: &str| {
+        let mut line = |line: &str| {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
             if READ.contains(&name) {
                 metrics.add_line(line);
             }
             if name > LAST { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        match self.http.lines(server, "/metrics", line).await {
+        match self.access.lines(server, "/metrics", &mut line).await {
             Ok(status) => (status == StatusCode::OK).then_some(metrics),
             Err(error) => {
                 debug!(%error, "cannot read the open job requests");

@@ -30,7 +30,7 @@ pub use self::{
     handle::{Handle, HandleError},
     owner::{Owner, Unit, UnitName},
     surroundings::{Completion, Surroundings},
-    task::Task,
+    task::{Observer, Task},
 };
 
 /// The longest time in which the supervisor handles no request: it learns how a runner ended, ends the processes that are left of it, and starts the

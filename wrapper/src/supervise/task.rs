@@ -19,7 +19,7 @@ use super::{
     handle::{Command, Handle},
     journal::{Journal, LastError},
     owner::{Change, Owner},
-    record::{RETRY_DELAY, Record, Recorder, Saved},
+    record::{RETRY_DELAY, Recorder, Saved, StateFile},
     surroundings::Surroundings,
 };
 
@@ -47,7 +47,11 @@ pub struct Task<O> {
     observed: watch::Receiver<Option<(ChildInfo, Observation)>>,
     requests: watch::Receiver<Option<Event>>,
     published: watch::Sender<Supervision>,
+    observer: Option<Observer>,
 }
+
+/// Is shown each transition.
+pub type Observer = Box<dyn FnMut(&Event, &Step) + Send>;
 
 /// The next thing to do.
 enum Wake {
@@ -81,14 +85,22 @@ impl<O: Owner> Task<O> {
             observed,
             requests,
             published,
+            observer: None,
         };
         (task, Handle { commands: sender, published: receiver, observed: observe, requests: report })
     }
 
-    /// Writes the state to this record, for the next wrapper.
+    /// Writes the state to this file, for the next wrapper.
     #[must_use]
-    pub fn save_to(mut self, record: Record) -> Self {
-        self.recorder = Recorder::new(record);
+    pub fn save_to(mut self, file: impl StateFile) -> Self {
+        self.recorder = Recorder::new(file);
+        self
+    }
+
+    /// Shows each transition, with its event and its step, before its effects: to a simulation.
+    #[must_use]
+    pub(crate) fn show_steps(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -213,7 +225,12 @@ impl<O: Owner> Task<O> {
     fn step(&mut self, event: Event) -> (Vec<Effect>, Result<Answer, Refusal>) {
         let before = std::mem::take(&mut self.supervision);
         let from = before.state.public();
-        let Step { next, effects, answer } = before.on(event, Context::new(Moment::now(), &self.policy));
+        let shown = self.observer.is_some().then(|| event.clone());
+        let step = before.on(event, Context::new(Moment::now(), &self.policy));
+        if let (Some(observer), Some(event)) = (&mut self.observer, shown) {
+            observer(&event, &step);
+        }
+        let Step { next, effects, answer } = step;
         let to = next.state.public();
         if from != to {
             info!(from = from.name(), to = to.name(), "runner state changed");

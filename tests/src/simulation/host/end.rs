@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{Event, State};
+use grit_wrapper::supervise::State;
 use tokio::time::Instant;
 
 use super::{
@@ -11,6 +11,7 @@ use super::{
         world::{Happening, Inner},
     },
     machine,
+    program::Ask,
 };
 
 impl Inner {
@@ -44,7 +45,7 @@ impl Inner {
             .is_some_and(|wrapper| matches!(wrapper.supervision.state, State::Exited { stop: None, .. }));
         if is_ended && !host.promise.accepted {
             self.log(instance, "the operator starts the runner");
-            let _answer = self.deliver(instance, Event::Start);
+            self.ask(instance, Ask::Start);
         }
     }
 
@@ -58,6 +59,7 @@ impl Inner {
     }
 
     fn check_host_at_end(&mut self, instance: &str) {
+        self.check_callbacks(instance);
         let Some(host) = self.hosts.get(instance) else { return };
         let promise = host.promise.clone();
         if promise.accepted && host.runner.is_some() {

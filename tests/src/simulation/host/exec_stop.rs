@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{Event, Mode, Stop, StopId};
+use grit_wrapper::supervise::{Mode, Stop, StopId};
 
 use super::{
     super::{
@@ -12,6 +12,7 @@ use super::{
     },
     Happens,
     file::File,
+    program::Ask,
 };
 
 /// `RETRY_INTERVAL`, `ACCEPTED_INTERVAL` and `ATTEMPTS`.
@@ -34,29 +35,40 @@ impl Inner {
             // It is this command.
             Some(wrapper) if wrapper.is_exec_stop => {}
             // The request waits for the task.
-            Some(wrapper) if wrapper.busy.is_some() => again(self, Duration::from_millis(100), failures),
+            Some(_) if host.is_busy() => again(self, Duration::from_millis(100), failures),
             Some(_) => {
-                let answer = self.deliver(instance, Event::Stop(by_systemd().within(drain_timeout)));
-                let is_there = self.hosts.get(instance).is_some_and(|host| host.wrapper.is_some());
-                match answer {
-                    Ok(_) => {
-                        self.trace.count("exec-stop drains through the wrapper");
-                        again(self, ACCEPTED_INTERVAL, 0);
-                    }
-                    Err(_) if is_there && failures + 1 >= ATTEMPTS => {
-                        self.exec_stop_gives_up(instance, pid, GIVEN_UP);
-                    }
-                    Err(_) => {
-                        self.trace.count("exec-stop: the wrapper has refused, or was killed");
-                        again(self, RETRY_INTERVAL, failures + 1);
-                    }
-                }
+                let ask = Ask::Stop(by_systemd().within(drain_timeout));
+                self.ask_then(instance, ask, move |world, instance, answer| {
+                    world.exec_stop_answered(instance, pid, failures, answer.is_ok());
+                });
             }
             None if failures + 1 < ATTEMPTS => again(self, RETRY_INTERVAL, failures + 1),
             // `RecordError::Broken`.
             None if matches!(host.file, File::Broken) => self.exec_stop_gives_up(instance, pid, GIVEN_UP),
             None => self.exec_stop_is_wrapper(instance),
         }
+    }
+
+    /// The wrapper has answered its request, or has ended.
+    fn exec_stop_answered(&mut self, instance: &str, pid: u32, failures: u32, is_accepted: bool) {
+        let is_there = self.hosts.get(instance).is_some_and(|host| host.wrapper.is_some());
+        let (after, failures) = match is_accepted {
+            true => {
+                self.trace.count("exec-stop drains through the wrapper");
+                (ACCEPTED_INTERVAL, 0)
+            }
+            false if is_there && failures + 1 >= ATTEMPTS => {
+                if self.runner_to_stop(instance, pid) {
+                    self.exec_stop_gives_up(instance, pid, GIVEN_UP);
+                }
+                return;
+            }
+            false => {
+                self.trace.count("exec-stop: the wrapper has refused, or was killed");
+                (RETRY_INTERVAL, failures + 1)
+            }
+        };
+        self.later(instance, after, Happening::Host(Happens::ExecStops { pid, failures }));
     }
 
     /// This command has ended as a wrapper. `is_killed`: systemd then continues the stop without it.

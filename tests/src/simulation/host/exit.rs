@@ -1,20 +1,14 @@
-//! How the task of a wrapper learns of the exit of its runner, and of its exit code: `Owner::news`.
+//! What a wrapper must have found out about the exit of its runner.
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{ChildInfo, Event, Mode, State, StopOutcome, Supervision, process::Exit};
+use grit_wrapper::supervise::{ChildInfo, State, StopOutcome, Supervision, process::Exit};
 use tokio::time::Instant;
 
-use super::{
-    super::world::{Happening, Inner},
-    Happens, Owner,
-    process::Facts,
-    wrapper::Busy,
-};
+use super::{super::world::Inner, Owner, process::Facts};
 
-/// `owner::unit::SHOWN_WITHIN` and `SHOWN_INTERVAL`.
+/// systemd shows an exit within this time.
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
-const SHOWN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A runner that has exited.
 #[derive(Debug)]
@@ -38,109 +32,24 @@ impl Ended {
         self.facts.continued(saved, has_fault);
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.facts.pid
+    }
+
+    /// How it has ended, for its parent.
+    pub(super) fn exit(&self) -> Option<Exit> {
+        self.exit
+    }
+
     /// Another process reaps it.
     pub(super) fn parent_is_gone(&mut self) {
         self.exit = None;
     }
 }
 
-/// What a wrapper can find out about an exit.
-enum Found {
-    Exit(Exit),
-    NotYet,
-    /// systemd does not respond before this moment.
-    Silent(Instant),
-}
-
 impl Inner {
-    /// The task of the wrapper sees the exit.
-    pub(super) fn notice_exit(&mut self, instance: &str) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(child) = host.wrapper.as_ref().and_then(|wrapper| wrapper.supervision.state.child()) else {
-            return;
-        };
-        let has_exited = host.has_exited(child);
-        let Some(wrapper) = host.wrapper.as_mut().filter(|it| it.busy.is_none() && has_exited) else {
-            return;
-        };
-        wrapper.busy = Some(Busy::Exit);
-        let number = wrapper.number();
-        let is_forced = host.ended.as_ref().is_some_and(|ended| ended.facts.is_forced_by(number));
-        let limit = match (host.leftovers && is_forced, self.random.percent(10)) {
-            (true, _) => 10_000,
-            (false, true) => 2_000,
-            (false, false) => 5,
-        };
-        let (delay, until) = (self.random.millis(1, limit), Instant::now() + SHOWN_WITHIN);
-        self.later(instance, delay, Happening::Host(Happens::ExitRead { wrapper: number, until }));
-    }
-
-    pub(super) fn exit_is_read(&mut self, instance: &str, number: u32, until: Instant) {
-        let Some(wrapper) = self.wrapper(instance, number) else { return };
-        let Some(child) = wrapper.supervision.state.child() else { return };
-        let exit = match self.exit_of(instance, child) {
-            Found::Exit(exit) => exit,
-            Found::NotYet if Instant::now() >= until => Exit::Unknown,
-            Found::NotYet => {
-                let again = Happening::Host(Happens::ExitRead { wrapper: number, until });
-                return self.later(instance, SHOWN_INTERVAL, again);
-            }
-            Found::Silent(at) => {
-                let until = until.max(at + SHOWN_WITHIN);
-                let again = Happening::Host(Happens::ExitRead { wrapper: number, until });
-                return self.at(instance, at, again);
-            }
-        };
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let ended = host.ended.take_if(|ended| ended.facts.pid == child.pid());
-        let is_forced = ended.as_ref().is_some_and(|ended| ended.facts.is_forced_by(number));
-        if is_forced {
-            // `Running::end`.
-            host.leftovers = false;
-        }
-        let Some(wrapper) = &mut host.wrapper else { return };
-        (wrapper.is_unsettled, wrapper.idle_since) = (true, Instant::now());
-        wrapper.busy = None;
-        let was_forced = wrapper.supervision.state.stop().is_some_and(|stop| stop.mode == Mode::Forceful);
-        let is_held = wrapper.held;
-        self.check_exit_code(instance, child, exit);
-        if is_held {
-            self.unit_stop_by_wrapper(instance);
-        }
-        let _answer = self.handle(instance, Event::Exited(exit));
-        // Before the requests that have waited: they concern the next runner.
-        if let Some(host) = self.hosts.get_mut(instance) {
-            host.promise.runner_ended();
-            if host.saved_promise.accepted || host.saved_promise.leaving {
-                host.saved_promise.runner_ended();
-            }
-        }
-        if let Some(ended) = ended {
-            self.check_outcome(instance, number, &ended, was_forced);
-        }
-        // It may be starting the next runner.
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy.is_none()) {
-            self.wrapper_is_free(instance, None);
-        }
-    }
-
-    fn exit_of(&self, instance: &str, child: ChildInfo) -> Found {
-        let Some(host) = self.hosts.get(instance) else { return Found::NotYet };
-        let (pid, is_of_boot) = (child.pid(), child.process.boot == host.boot());
-        match &host.owner {
-            Owner::Child(_) => {
-                let ended = host.ended.as_ref().filter(|ended| ended.facts.pid == pid);
-                Found::Exit(ended.and_then(|ended| ended.exit).unwrap_or(Exit::Unknown))
-            }
-            Owner::Unit(unit) => match unit.exit_of(pid).filter(|_| is_of_boot) {
-                Some(exit) => Found::Exit(exit),
-                None => unit.silent_until().map_or(Found::NotYet, Found::Silent),
-            },
-        }
-    }
-
     /// With a unit, an exit code is never unknown.
-    fn check_exit_code(&mut self, instance: &str, child: ChildInfo, exit: Exit) {
+    pub(super) fn check_exit_code(&mut self, instance: &str, child: ChildInfo, exit: Exit) {
         let Some(host) = self.hosts.get(instance) else { return };
         let Owner::Unit(unit) = &host.owner else { return };
         let pid = child.pid();
@@ -157,7 +66,7 @@ impl Inner {
         }
     }
 
-    fn check_outcome(&mut self, instance: &str, number: u32, ended: &Ended, was_forced: bool) {
+    pub(super) fn check_outcome(&mut self, instance: &str, number: u32, ended: &Ended, was_forced: bool) {
         let facts = &ended.facts;
         let Some(host) = self.hosts.get(instance) else { return };
         let (has_leftovers, lists_jobs) = (host.leftovers, host.setup.lists_jobs());

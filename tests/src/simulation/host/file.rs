@@ -1,6 +1,6 @@
 //! The state file, as `supervise::record` reads and writes it: replaced by a rename, and not synced to disk.
 
-use grit_wrapper::supervise::Supervision;
+use grit_wrapper::{supervise::Supervision, testing};
 
 /// Why the file lacks what the wrapper has saved.
 pub(super) const REMOVED: &str = "the state file was removed";
@@ -15,7 +15,7 @@ pub(super) enum File {
     Empty,
     /// Invalid content: no wrapper starts.
     Broken,
-    Saved(Box<Supervision>),
+    Saved(Vec<u8>),
 }
 
 impl File {
@@ -23,16 +23,17 @@ impl File {
         !matches!(self, Self::Missing)
     }
 
-    /// What `Saved::parse` makes of it. Moments lose their fractions of milliseconds.
-    pub(super) fn read(&self) -> Option<Supervision> {
+    /// What the next wrapper reads; `None`: there is no file.
+    pub(super) fn text(&self) -> Option<&[u8]> {
         match self {
             Self::Missing | Self::Broken => None,
-            // `Saved::default`.
-            Self::Empty => Some(Supervision::default()),
-            Self::Saved(supervision) => {
-                let text = serde_json::to_string(supervision).expect("a state has a text");
-                Some(serde_json::from_str(&text).expect("the text of a state"))
-            }
+            Self::Empty => Some(&[]),
+            Self::Saved(text) => Some(text),
         }
+    }
+
+    /// The state that it has.
+    pub(super) fn read(&self) -> Option<Supervision> {
+        testing::saved(self.text()?)
     }
 }

@@ -51,8 +51,8 @@ impl Inner {
             instance,
             if running.is_some() { "instance destroyed with its runner" } else { "instance destroyed" },
         );
-        let Some(mut host) = self.hosts.remove(instance) else { return };
-        host.end_changes();
+        let Some(host) = self.hosts.remove(instance) else { return };
+        host.news.notify_waiters();
         if self.addresses.get(&host.address).is_some_and(|at| at == instance) {
             self.addresses.remove(&host.address);
         }
@@ -93,6 +93,7 @@ impl Inner {
             // The record is not synced: "a reboot ends the runner anyway, and leaves at most an empty file" (`supervise::record`).
             host.file = File::Empty;
             host.file_lost = Some("the state file was empty after a power failure");
+            host.callbacks.clear();
         } else if chance < 40 {
             // The last rename was not on the disk yet.
             host.file = std::mem::take(&mut host.older_file);
@@ -108,6 +109,7 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.file = File::Missing;
         host.file_lost = Some(why);
+        host.callbacks.clear();
     }
 
     /// Of a unit, the file that prevents starts is below `/run`.
@@ -134,7 +136,7 @@ impl Inner {
         if let Some(unit) = host.unit() {
             unit.is_off();
         }
-        host.end_changes();
+        host.news.notify_waiters();
         let pids: Vec<_> = host.strays.iter().chain(&host.runner).map(|runner| runner.pid).collect();
         self.log(instance, "host is off");
         self.keep_saved_promise(instance);

@@ -8,38 +8,40 @@
 //! [`promise`] has what the requests promise, and [`table`] the transitions: both are checked at every step.
 
 pub(super) mod alone;
-mod callbacks;
-mod changes;
 mod end;
 mod exec_stop;
 mod exit;
 mod file;
-mod look;
+mod kernel;
 mod machine;
 mod names;
 pub(super) mod operator;
-mod probe;
 mod process;
+pub(super) mod program;
 mod promise;
+mod reads;
 mod signals;
-mod spawn;
 mod start;
+mod steps;
 pub(super) mod table;
 mod unit;
-mod wrapper;
 
-use std::{collections::VecDeque, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use grit_proto::wrapper_v1 as v1;
 use grit_wrapper::supervise::{
-    Callback, ChildInfo, Event, Moment, Policy, Supervision,
-    process::{BootId, Identity, Signal},
+    Callback, ChildInfo, Moment, Observation, Policy,
+    process::{BootId, Identity},
 };
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
-pub(super) use self::changes::Changes;
 use self::{
-    exit::Ended, file::File, process::Facts, promise::Promise, start::Service, unit::Unit, wrapper::Busy,
+    exit::Ended,
+    file::File,
+    process::Facts,
+    program::{OfDrain, Wrapper},
+    promise::Promise,
+    start::Service,
+    unit::Unit,
 };
 use super::{
     gitlab::system_id_of,
@@ -54,13 +56,17 @@ use super::{
 pub(super) enum Happens {
     /// The exec of the runner was slow, and is done.
     Executed {
-        wrapper: u32,
-        child: ChildInfo,
+        pid: u32,
     },
-    /// The wrapper reads how the runner ended.
-    ExitRead {
+    /// The thread of the wrapper goes on.
+    Thaws {
         wrapper: u32,
-        until: Instant,
+    },
+    /// A probe has shown this of the runner.
+    Shown {
+        wrapper: u32,
+        pid: u32,
+        shown: Observation,
     },
     /// The phase of the unit with this number ends.
     UnitTurns {
@@ -68,16 +74,6 @@ pub(super) enum Happens {
     },
     /// The unit is started by systemd at the boot, or by a request that has reached it late.
     UnitStarts,
-    /// The wrapper looks whether the start that it has requested is done.
-    UnitStarted {
-        wrapper: u32,
-        until: Instant,
-    },
-    /// The wrapper looks at its unit, which has no main process.
-    Looks {
-        wrapper: u32,
-        look: u64,
-    },
     /// The service of the wrapper is started again.
     WrapperIsBack,
     /// The command of `ExecStop=` asks the wrapper to drain this runner.
@@ -88,11 +84,6 @@ pub(super) enum Happens {
     Called {
         wrapper: u32,
         callback: Callback,
-    },
-    /// A slow write of the state file has ended. The signal that waits for it is sent now.
-    Written {
-        wrapper: u32,
-        signal: Option<Signal>,
     },
     BrokenFileRemoved,
     Boots,
@@ -143,10 +134,10 @@ pub(super) struct Host {
     setup: Setup,
     /// What restarts the wrapper waits for some milliseconds only.
     restarts_quickly: bool,
-    /// The changes of the status.
-    pub(super) changes: Changes,
-    /// Calls wait here for the task of the wrapper.
-    pub(super) queue: Changes,
+    /// A process has ended.
+    news: Arc<Notify>,
+    /// The callbacks of its drains.
+    callbacks: Vec<OfDrain>,
     /// When the runner's handlers are installed after its start.
     loads: Duration,
     pub(super) promise: Promise,
@@ -180,32 +171,6 @@ struct Child {
     is_container: bool,
     /// The runner's command changes its user, after which the kernel sends no signal at the death of the parent.
     changes_user: bool,
-}
-
-/// A wrapper process.
-#[derive(Debug)]
-pub(super) struct Wrapper {
-    number: u32,
-    /// It is the command of `ExecStop=`, and exits after the runner.
-    is_exec_stop: bool,
-    /// Others than the wrapper cannot start the unit, as far as this wrapper knows: `owner::Unit`.
-    held: bool,
-    /// There is no process, and it is not known yet whether systemd starts one.
-    is_unsettled: bool,
-    /// The last process of the unit that is known; `None`: an earlier wrapper knows it.
-    last_known: Option<u32>,
-    look: u64,
-    idle_since: Instant,
-    pub(super) supervision: Supervision,
-    /// What its probes and its reads of the open requests have found.
-    eyes: probe::Eyes,
-    saves_again: bool,
-    /// The content of the file, if it is known.
-    written: Option<Supervision>,
-    busy: Option<Busy>,
-    waiting: VecDeque<Event>,
-    /// When the first SIGTERM was answered.
-    signalled: Option<Instant>,
 }
 
 impl Owner {
@@ -275,8 +240,8 @@ impl Inner {
             keeps_file: random.percent(if is_unit { 10 } else { 40 }),
             setup,
             restarts_quickly: random.percent(30),
-            changes: Changes::default(),
-            queue: Changes::default(),
+            news: Arc::default(),
+            callbacks: Vec::new(),
             loads: random.millis(50, 2_900),
             promise: Promise::default(),
             saved_promise: Promise::default(),
@@ -308,15 +273,6 @@ impl Inner {
         host.runner.as_mut().into_iter().chain(&mut host.strays).find(|runner| runner.pid == pid)
     }
 
-    /// The status that a client receives.
-    pub(super) fn status(&self, instance: &str) -> v1::Status {
-        let Some(host) = self.hosts.get(instance) else { return v1::Status::default() };
-        let Some(wrapper) = &host.wrapper else { return v1::Status::default() };
-        let mut status = wrapper.eyes.probes.status(&wrapper.supervision);
-        status.boot_id = host.boot_text();
-        status
-    }
-
     /// A request of a client was accepted.
     pub(super) fn accepted(&mut self, instance: &str, is_forceful: bool) {
         self.log(instance, if is_forceful { "forceful drain accepted" } else { "drain accepted" });
@@ -333,28 +289,18 @@ impl Inner {
     /// What happens on a host by itself.
     pub(super) fn happens(&mut self, instance: &str, what: Happens) {
         match what {
-            Happens::Executed { wrapper, child } => self.slow_exec_ends(instance, wrapper, child),
-            Happens::ExitRead { wrapper, until } => self.exit_is_read(instance, wrapper, until),
+            Happens::Executed { pid } => self.slow_exec_ends(instance, pid),
+            Happens::Thaws { wrapper } => self.thaws(instance, wrapper),
+            Happens::Shown { wrapper, pid, shown } => self.is_shown(instance, wrapper, pid, shown),
             Happens::UnitTurns { turn } => self.unit_turns(instance, turn),
             Happens::UnitStarts => self.unit_starts(instance),
-            Happens::UnitStarted { wrapper, until } => self.start_is_awaited(instance, wrapper, until),
-            Happens::Looks { wrapper, look } => self.wrapper_looks_at_unit(instance, wrapper, look),
             Happens::WrapperIsBack => self.wrapper_service_starts(instance),
             Happens::ExecStops { pid, failures } => self.exec_stops(instance, pid, failures),
-            Happens::Called { wrapper, callback } => {
-                self.of_wrapper(instance, wrapper, Event::CallbackFinished(callback));
-            }
-            Happens::Written { wrapper, signal } => self.written(instance, wrapper, signal),
+            Happens::Called { wrapper, callback } => self.callback_ends(instance, wrapper, Some(&callback)),
             Happens::BrokenFileRemoved => self.broken_file_removed(instance),
             Happens::Boots => self.boots(instance),
             Happens::DeadlineIsOver { pid } => self.check_deadline(instance, pid),
             Happens::ShutdownEnds { is_limit } => self.shutdown_ends(instance, is_limit),
-        }
-    }
-
-    fn of_wrapper(&mut self, instance: &str, number: u32, event: Event) {
-        if self.wrapper(instance, number).is_some() {
-            let _answer = self.deliver(instance, event);
         }
     }
 
@@ -363,21 +309,6 @@ impl Inner {
         host.disk_works = works;
         self.log(instance, if works { "disk has space" } else { "disk is full" });
         self.trace.count(if works { "disk has space" } else { "disk is full" });
-    }
-
-    fn changed(&mut self, instance: &str) {
-        if self.hosts.get(instance).is_some_and(|host| host.changes.is_watched()) {
-            let status = self.status(instance);
-            if let Some(host) = self.hosts.get_mut(instance) {
-                host.changes.report(status);
-            }
-        }
-    }
-
-    /// A call waits for the next change of the status.
-    pub(super) fn watch(&mut self, instance: &str) -> Option<Changes> {
-        let status = self.status(instance);
-        Some(self.hosts.get_mut(instance)?.changes.watch(status))
     }
 }
 
@@ -443,11 +374,6 @@ impl Host {
         self.child().is_none_or(|running| running.process != child.process)
     }
 
-    fn end_changes(&mut self) {
-        self.changes.end();
-        self.queue.end();
-    }
-
     /// Its runner has not ended after a stop that was accepted.
     pub(super) fn is_leaving(&self) -> bool {
         self.promise.accepted && self.runner.is_some() || self.promise.leaving && self.wrapper.is_some()
@@ -466,11 +392,6 @@ impl Host {
     /// The state of its wrapper as the table names it, and when the timer of the wrapper is due.
     pub(super) fn aimed_state(&self) -> Option<(&'static str, Option<Instant>)> {
         self.wrapper.as_ref()?.table_state(&self.policy)
-    }
-
-    /// The task of its wrapper does not read its queue now.
-    pub(super) fn is_busy(&self) -> bool {
-        self.wrapper.as_ref().is_some_and(|wrapper| wrapper.busy.is_some())
     }
 
     fn boot(&self) -> BootId {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{Callback, Cancel, Event, Mode as StopMode, Stop, StopId, process::Signal};
+use grit_wrapper::supervise::{Callback, Mode as StopMode, Stop, StopId, process::Signal};
 use tokio::time::Instant;
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     },
     Happens,
     file::{File, REMOVED},
+    program::Ask,
     start::Service,
 };
 
@@ -158,19 +159,21 @@ impl Inner {
             Action::Drain { id, is_forceful, deadline, has_callback } => {
                 let mode = if is_forceful { StopMode::Forceful } else { StopMode::Graceful };
                 let id = format!("op-{id}");
-                let callbacks: Vec<_> = has_callback.then(callback).into_iter().collect();
+                self.drains += 1;
+                let number = self.drains;
+                let callbacks: Vec<_> = has_callback.then(|| callback(number)).into_iter().collect();
                 let stop = Stop { callbacks, ..Stop::new(id.as_str(), mode) };
-                let _answer = self.deliver(instance, Event::Stop(stop.within(deadline)));
+                self.ask(instance, Ask::Stop(stop.within(deadline)));
             }
-            Action::Cancel => drop(self.deliver(instance, Event::Cancel(Cancel::default()))),
+            Action::Cancel => self.ask(instance, Ask::Cancel),
             Action::Start => {
                 // Also where the wrapper is killed before it answers.
                 if let Some(host) = self.hosts.get_mut(instance).filter(|host| host.promise.accepted) {
                     host.forgotten = Some("an operator started the runner");
                 }
-                let _answer = self.deliver(instance, Event::Start);
+                self.ask(instance, Ask::Start);
             }
-            Action::Reload => drop(self.deliver(instance, Event::Reload)),
+            Action::Reload => self.ask(instance, Ask::Reload),
             Action::Terminate => self.wrapper_terminated(instance),
             Action::ServiceStops { restarts } => self.service_stops(instance, restarts),
             Action::ServiceStarts => self.service_starts(instance),
@@ -200,7 +203,7 @@ impl Inner {
                 }
             }
             Action::RunnerExits => self.runner_exits_well(instance),
-            Action::CallbackEnds => self.callback_ends(instance),
+            Action::CallbackEnds => self.callback_ends(instance, self.number(instance), None),
             Action::Crashes { starts } => {
                 if let Some(host) = self.hosts.get_mut(instance) {
                     host.crashes_left = starts;
@@ -219,20 +222,20 @@ impl Inner {
         if host.policy.by_unit && !wrapper.is_exec_stop {
             return self.kill_wrapper(instance, "is asked to exit");
         }
-        let number = wrapper.number;
+        let number = wrapper.number();
         let stop = |mode| Stop::new(StopId::Signal, mode);
         match wrapper.signalled {
             None => {
-                let leave = Event::Leave(stop(StopMode::Graceful).within(drain_timeout));
-                if self.deliver(instance, leave).is_ok()
-                    && let Some(wrapper) = self.wrapper(instance, number)
-                {
-                    wrapper.signalled = Some(Instant::now());
-                }
+                let leave = Ask::Leave(stop(StopMode::Graceful).within(drain_timeout));
+                self.ask_then(instance, leave, move |world, instance, answer| {
+                    if let Some(wrapper) = world.wrapper(instance, number).filter(|_| answer.is_ok()) {
+                        wrapper.signalled = Some(Instant::now());
+                    }
+                });
             }
             Some(first) if first.elapsed() >= DUPLICATE_WINDOW => {
                 self.trace.count("SIGTERM to the wrapper, repeated");
-                let _answer = self.deliver(instance, Event::Stop(stop(StopMode::Forceful)));
+                self.ask(instance, Ask::Stop(stop(StopMode::Forceful)));
             }
             Some(_) => self.trace.count("SIGTERM to the wrapper within the window of duplicates"),
         }
@@ -313,6 +316,7 @@ impl Inner {
         }
         host.file = file;
         host.file_lost = Some(REMOVED);
+        host.callbacks.clear();
         if matches!(host.file, File::Broken) {
             let delay = self.random.millis(5_000, 60_000);
             self.later(instance, delay, Happening::Host(Happens::BrokenFileRemoved));
@@ -387,9 +391,9 @@ pub(in crate::simulation) fn around_systemd(random: &mut Random) -> Vec<(Duratio
     faults
 }
 
-fn callback() -> Callback {
+fn callback(number: u64) -> Callback {
     let none = std::collections::HashMap::new();
-    Callback::new("http://ci.example/done", "POST", &none).expect("a callback")
+    Callback::new(&format!("http://ci.example/done/{number}"), "POST", &none).expect("a callback")
 }
 
 fn name(action: Action) -> &'static str {

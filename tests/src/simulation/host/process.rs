@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use grit_wrapper::supervise::{Event, Observation, Phase, State, Supervision, process::Exit};
+use grit_wrapper::supervise::{Observation, Phase, State, Supervision, process::Exit};
 use tokio::time::Instant;
 
 use super::{
@@ -14,7 +14,6 @@ use super::{
     Owner, UNWRITTEN,
     exit::Ended,
     file::REMOVED,
-    wrapper::Busy,
 };
 
 /// What the kernel and the invariants know of the runner process, besides what the runner does.
@@ -149,18 +148,9 @@ impl Inner {
         self.later(instance, loads, Happening::HandlersInstalled { pid });
     }
 
-    pub(super) fn slow_exec_ends(
-        &mut self,
-        instance: &str,
-        number: u32,
-        child: grit_wrapper::supervise::ChildInfo,
-    ) {
-        let pid = child.pid();
+    pub(super) fn slow_exec_ends(&mut self, instance: &str, pid: u32) {
         if self.runner(instance, pid).is_some_and(|runner| runner.mode == Mode::BeforeExec) {
             self.executed(instance, pid);
-        }
-        if self.wrapper(instance, number).is_some_and(|wrapper| wrapper.busy == Some(Busy::Start)) {
-            self.wrapper_is_free(instance, Some(Event::Spawned(child)));
         }
     }
 
@@ -249,7 +239,6 @@ impl Inner {
                 facts.has_handlers = true;
             }
             self.log(instance, format!("runner {pid} takes jobs"));
-            self.changed(instance);
             self.turn(instance, pid, 0);
         }
     }
@@ -268,6 +257,7 @@ impl Inner {
         let strays = host.strays.len();
         host.strays.retain(|stray| stray.pid != pid);
         if host.strays.len() < strays {
+            host.news.notify_waiters();
             return self.log(instance, format!("runner {pid}, which no wrapper has, exits: {exit}"));
         }
         let Some(runner) = host.runner.take_if(|runner| runner.pid == pid) else { return };
@@ -291,7 +281,9 @@ impl Inner {
             self.trace.count("runner exits without a wrapper");
         }
         self.main_exits(instance, pid, exit);
-        self.notice_exit(instance);
+        if let Some(host) = self.hosts.get(instance) {
+            host.news.notify_waiters();
+        }
     }
 
     /// The wrapper does not find this runner, and starts a second one beside it, which drains. `docs/wrapper/reference.md`, "State file": only if the wrapper

@@ -154,6 +154,7 @@ impl Inner {
 
     /// The promises are lost with the state file, for a reason that the documents name.
     pub(super) fn forget(&mut self, instance: &str, why: &'static str) {
+        self.forget_callbacks(instance, why != "normal exit");
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let (was_accepted, was_leaving) = (host.promise.accepted, host.promise.leaving);
         let may_continue = host.promise.may_continue;
@@ -171,6 +172,8 @@ impl Inner {
 
     /// The wrapper has ended at a moment that it did not choose: what the state file lacks is lost.
     pub(super) fn keep_saved_promise(&mut self, instance: &str) {
+        let is_lost = self.hosts.get(instance).is_some_and(|host| host.file_lost.is_some());
+        self.forget_callbacks(instance, is_lost);
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let mut saved = host.saved_promise.clone();
         let is_older = saved.starts < host.promise.starts;

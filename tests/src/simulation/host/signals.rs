@@ -1,10 +1,10 @@
 //! What a runner does with the signals of its wrapper and of other processes, and which of them the wrapper may send.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use grit_wrapper::supervise::{
-    Event, Observation, Policy,
-    process::{Exit, Signal},
+    Observation, Policy,
+    process::{Exit, Identity, Signal},
 };
 use tokio::time::Instant;
 
@@ -14,70 +14,26 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    Busy, Happens, table,
+    identity, table,
 };
 
 /// The runner reads its channel of signals again after this time: `Policy::signal_spacing`.
 const CHANNEL: Duration = Duration::from_millis(10);
 
 impl Inner {
-    pub(super) fn signalled(&mut self, instance: &str, signal: Signal) -> Event {
-        match self.signal(instance, signal) {
-            Ok(()) => Event::SignalSent(signal),
-            Err(refused) => Event::SignalRefused(signal, refused.into()),
-        }
-    }
-
-    /// Everything else waits for the write, and so does the signal after it.
-    pub(super) fn writes_slowly(&mut self, instance: &str, busy: Busy, signal: Option<Signal>) -> bool {
-        let Some(host) = self.hosts.get_mut(instance) else { return false };
-        let Some(wrapper) = host.wrapper.as_mut().filter(|_| Instant::now() < host.slow_until) else {
-            return false;
-        };
-        wrapper.busy = Some(busy);
-        let wrapper = wrapper.number;
-        let time = self.random.millis(0, 2_000);
-        self.trace.count(match (busy, signal) {
-            (Busy::FirstWrite, _) => "slow write of a runner that was started",
-            (_, Some(_)) => "slow write before a signal",
-            (_, None) => "slow write in the wait for a gap",
-        });
-        self.later(instance, time, Happening::Host(Happens::Written { wrapper, signal }));
-        true
-    }
-
-    pub(super) fn written(&mut self, instance: &str, number: u32, signal: Option<Signal>) {
-        match self.wrapper(instance, number).and_then(|wrapper| wrapper.busy) {
-            Some(Busy::Write) => {
-                let event = signal.map(|signal| self.signalled(instance, signal));
-                self.wrapper_is_free(instance, event);
-            }
-            Some(Busy::FirstWrite) => {
-                self.save(instance);
-                match self.survives(instance) {
-                    Ok(()) => self.wrapper_is_free(instance, None),
-                    Err(_) => self.kill_wrapper(instance, "is killed after a slow write"),
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// What the runner does with a signal of the wrapper. It exits later, as a process does.
-    pub(crate) fn signal(&mut self, instance: &str, signal: Signal) -> Result<(), &'static str> {
+    pub(super) fn signal(&mut self, instance: &str, process: &Identity, signal: Signal) -> io::Result<()> {
         let Some(host) = self.hosts.get(instance) else { return Ok(()) };
-        let (Some(runner), Some(facts), Some(wrapper)) = (&host.runner, &host.facts, &host.wrapper) else {
-            return Ok(());
-        };
+        let (Some(runner), Some(facts)) = (&host.runner, &host.facts) else { return Ok(()) };
         let (pid, mode) = (runner.pid, runner.mode);
         // The one that the wrapper means has exited, and its pidfd is of no other process.
-        if wrapper.supervision.state.child().is_none_or(|child| child.pid() != pid) {
+        if *process != identity(pid, host.boot()) {
             return Ok(());
         }
         if Instant::now() < facts.refuses_until {
             self.trace.count(format!("{signal} refused"));
             self.log(instance, format!("{signal} to runner {pid} is refused"));
-            return Err("not permitted");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not permitted"));
         }
         self.log(instance, format!("{signal} to runner {pid}"));
         self.trace.count(format!("{signal} in mode {mode:?}"));

@@ -1,9 +1,6 @@
 //! How a wrapper starts, exits and is killed, and what the service manager does then.
 
-use grit_wrapper::{
-    supervise::{Event, Moment, Supervision},
-    testing,
-};
+use grit_wrapper::testing::{self, First};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -14,7 +11,6 @@ use super::{
     Host, Owner, Wrapper,
     exec_stop::by_systemd,
     file::File,
-    probe::Eyes,
 };
 
 /// `RestartSec=` of the unit.
@@ -48,30 +44,18 @@ impl Inner {
             self.trace.count("wrapper does not start: invalid state file");
             return self.later(instance, Duration::from_secs(5), Happening::WrapperStarts);
         }
-        self.wrapper_continues(instance);
-        if let Some(number) = self.wrapper_runs(instance) {
-            if !self.is_unit(instance) {
-                let _answer = self.deliver(instance, Event::Boot);
-            }
-            self.is_under_way(instance, number);
-        }
+        let first = if self.is_unit(instance) { First::Look } else { First::Boot };
+        self.wrapper_continues(instance, first, false);
     }
 
     /// The command of `ExecStop=` takes the place of the wrapper: `daemon::run`, `drain_at_start`.
     pub(super) fn exec_stop_is_wrapper(&mut self, instance: &str) {
         self.trace.count("exec-stop drains without the wrapper");
-        self.wrapper_continues(instance);
-        if let Some(wrapper) = self.hosts.get_mut(instance).and_then(|host| host.wrapper.as_mut()) {
-            wrapper.is_exec_stop = true;
-        }
-        if let Some(number) = self.wrapper_runs(instance) {
-            let _answer = self.deliver(instance, Event::Leave(by_systemd()));
-            self.is_under_way(instance, number);
-        }
+        self.wrapper_continues(instance, First::Leave(by_systemd()), true);
     }
 
-    /// `daemon::run`: what the next wrapper makes of the state file.
-    fn wrapper_continues(&mut self, instance: &str) {
+    /// A wrapper starts, with the state file.
+    fn wrapper_continues(&mut self, instance: &str, first: First, is_exec_stop: bool) {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.wrappers += 1;
         let number = host.wrappers;
@@ -79,15 +63,7 @@ impl Inner {
         let was_missing = matches!(host.file, File::Missing | File::Empty);
         let named = saved.as_ref().and_then(|saved| saved.state.child());
         let is_running = named.is_some_and(|named| !host.has_exited(named));
-        let now = Moment::now();
         let is_child = matches!(host.owner, Owner::Child(_));
-        let is_closed = host.unit().is_some_and(|unit| unit.is_closed);
-        let supervision = match saved.clone() {
-            Some(saved) if is_child && named.is_some() => saved.of_killed_parent(now, &host.policy),
-            Some(saved) => saved.continued(now, &host.policy),
-            None if is_closed => Supervision::of_lost_stop(),
-            None => Supervision::default(),
-        };
         let what = match (named.is_some(), is_running) {
             (false, _) => "starts",
             (true, true) => "starts, and the runner of the earlier one runs",
@@ -106,13 +82,9 @@ impl Inner {
             host.promise.runner_ended();
             host.saved_promise.runner_ended();
         }
-        if !is_child && testing::is_held(&supervision) {
-            (host.promise.may_continue, host.saved_promise.may_continue) = (true, true);
-        }
         host.free_since = Some(Instant::now());
-        let eyes = Eyes::new(&host.setup.config);
-        let last_known = saved.is_none().then_some(0);
-        host.wrapper = Some(Wrapper::new(number, supervision, last_known, eyes));
+        let text = host.file.text().map(<[u8]>::to_vec);
+        host.wrapper = Some(Wrapper::new(number, is_exec_stop));
         let stray = host.runner.take_if(|_| is_child && !is_running);
         self.log(instance, format!("wrapper {number} {what}"));
         self.trace.count(format!("wrapper {what}"));
@@ -125,38 +97,21 @@ impl Inner {
         if was_missing {
             self.check_lost_record(instance);
         }
+        self.program_starts(instance, first, text);
+    }
+
+    /// The program of a wrapper has read its file.
+    pub(super) fn has_continued(&mut self, instance: &str) {
+        let Some(host) = self.hosts.get_mut(instance) else { return };
+        let Some(wrapper) = &host.wrapper else { return };
+        if host.is_unit() && testing::is_held(&wrapper.supervision) {
+            (host.promise.may_continue, host.saved_promise.may_continue) = (true, true);
+        }
     }
 
     fn trace_state(&mut self, instance: &str, what: &str) {
         if let Some(host) = self.hosts.get(instance) {
             self.traces.add_state(&host.name, what.to_owned());
-        }
-    }
-
-    /// `Task::run`, before the first event. Returns the number of the wrapper, if it was not killed.
-    fn wrapper_runs(&mut self, instance: &str) -> Option<u32> {
-        let is_closed = self.unit(instance).is_some_and(|unit| unit.is_closed);
-        // `Task::resume`.
-        if self.hosts.get(instance)?.file.exists() || is_closed {
-            self.save(instance);
-        }
-        let wrapper = self.hosts.get(instance)?.wrapper.as_ref()?;
-        let number = wrapper.number();
-        for callback in wrapper.sent_callbacks() {
-            self.send_callback(instance, callback);
-        }
-        if self.survives(instance).is_err() {
-            self.kill_wrapper(instance, "is killed at its start");
-            return None;
-        }
-        self.notice_exit(instance);
-        Some(number)
-    }
-
-    /// Also where its first request is refused.
-    fn is_under_way(&mut self, instance: &str, number: u32) {
-        if self.wrapper(instance, number).is_some() {
-            self.schedule(instance);
         }
     }
 
@@ -184,15 +139,14 @@ impl Inner {
         let Some(host) = self.hosts.get_mut(instance) else { return };
         host.kill_in = None;
         let Some(wrapper) = host.wrapper_is_gone() else { return };
-        host.end_changes();
         let state = wrapper.supervision.state.public().name();
-        self.log(instance, format!("wrapper {} {how} in state {state}", wrapper.number));
+        self.log(instance, format!("wrapper {} {how} in state {state}", wrapper.number()));
         self.trace.count(format!("wrapper killed while {state}"));
-        if let Some(busy) = wrapper.busy {
-            self.trace.count(format!("wrapper killed while its task waits: {busy:?}"));
+        if wrapper.is_frozen() {
+            self.trace.count("wrapper killed in a slow write or exec");
         }
         self.keep_saved_promise(instance);
-        self.children_notice(instance, wrapper.number);
+        self.children_notice(instance, wrapper.number());
         self.wrapper_ended(instance, &wrapper, true);
     }
 
@@ -234,27 +188,16 @@ impl Inner {
         }
     }
 
-    /// The wrapper exits after its runner: `Task::leave_record`.
-    pub(super) fn wrapper_leaves(&mut self, instance: &str) {
-        let Some(host) = self.hosts.get_mut(instance) else { return };
-        let Some(wrapper) = &host.wrapper else { return };
-        let stop = wrapper.supervision.state.stop();
-        let keeps = stop.is_some_and(|stop| stop.id.as_str() != "signal" || !stop.callbacks.is_empty())
-            || wrapper.supervision.last_stop.as_ref().is_some_and(|past| !past.stop.callbacks.is_empty());
-        if keeps {
-            self.save(instance);
-        } else if host.file_works() {
-            host.older_file = std::mem::replace(&mut host.file, File::Empty);
-            host.file_lost = None;
-            host.promise.wrapper_leaves();
-            host.saved_promise = host.promise.clone();
+    /// The supervisor of a wrapper has ended after its runner, and has left what the next wrapper needs.
+    pub(super) fn wrapper_leaves(&mut self, instance: &str, number: u32) {
+        if self.wrapper(instance, number).is_none() {
+            return;
         }
         let Some(host) = self.hosts.get_mut(instance) else { return };
         (host.promise.leaving, host.saved_promise.leaving) = (false, false);
         let Some(wrapper) = host.wrapper_is_gone() else { return };
-        host.end_changes();
         self.keep_saved_promise(instance);
-        self.log(instance, format!("wrapper {} exits", wrapper.number));
+        self.log(instance, format!("wrapper {number} exits"));
         self.trace.count("wrapper exits after its runner");
         self.wrapper_ended(instance, &wrapper, false);
     }

@@ -138,6 +138,8 @@ fn impossible(state: &str, event: &str) -> Option<&'static str> {
         "tick" => Some("no timer is due"),
         // The state file is written first, which can take until the deadline.
         "SIGQUIT sent" | "SIGQUIT refused" if is(&["draining, past deadline"]) => Some(LATE_SIGNAL),
+        // `Task::note_last_reads` takes them at the exit.
+        "aborts jobs" | "open requests" | "no open request" | "requests unknown" if is_due => Some(LATE_READ),
         _ if is_due => Some(TIMER_FIRST),
         "SIGQUIT sent" | "SIGQUIT refused" => (!is(&["draining"])).then_some("SIGQUIT was not sent"),
         // `Evidence::note_abort` does not look for what the wrapper's own SIGTERM does.

@@ -4,9 +4,10 @@
 //! - It stops the unit with the command of `ExecStop=`, and starts the unit again only then. After each exit, no other process of the unit is left.
 //! - It shows the exit of the last process until the next start, and the command of `ExecStopPost=` records it.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
-use grit_wrapper::supervise::process::Exit;
+use grit_wrapper::{supervise::process::Exit, testing::monotonic};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
@@ -15,16 +16,15 @@ use super::{
         runner::Mode,
         world::{Happening, Inner},
     },
-    Happens,
-    wrapper::SAVE_AGAIN,
+    Happens, Owner,
+    program::Later,
 };
+
+/// `record::recorder::RETRY_DELAY`.
+const SAVE_AGAIN: Duration = Duration::from_secs(1);
 
 /// `RestartSec=` of the drop-in.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
-
-/// `owner::unit::SHOWN_WITHIN`, and the timeout of a start.
-pub(super) const SHOWN_WITHIN: Duration = Duration::from_secs(5);
-const START_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(super) struct Unit {
@@ -44,7 +44,9 @@ pub(super) struct Unit {
     stop: bool,
     /// A request to start it waits for the end of the process.
     starts_after: bool,
-    /// What `systemctl show` has of the last process, and what `exec-stop-post` has written.
+    /// When the last process was started, with its PID.
+    started: Option<(u32, Instant)>,
+    /// What `systemctl show` has of its exit, and what `exec-stop-post` has written.
     shown: Option<(u32, Exit)>,
     record: Option<(u32, Exit)>,
     /// All exits, and whether the last command could record them.
@@ -96,6 +98,7 @@ impl Unit {
             restart: *random.pick(&[Always, Always, Always, Always, OnFailure, No]),
             stop: false,
             starts_after: false,
+            started: None,
             shown: None,
             record: None,
             ends: Vec::new(),
@@ -113,16 +116,10 @@ impl Unit {
         self.silent.map(|silence| silence.until).filter(|until| Instant::now() < *until)
     }
 
-    /// What a wrapper can find out about the exit of this process now.
-    pub(super) fn exit_of(&self, pid: u32) -> Option<Exit> {
-        let shown = self.shown.filter(|_| self.silent_until().is_none());
-        let found = shown.into_iter().chain(self.record).find(|(of, _)| *of == pid);
-        found.map(|(_, exit)| exit)
-    }
-
-    /// The last process, if it has exited.
-    pub(super) fn shown(&self) -> Option<u32> {
-        self.shown.filter(|_| self.silent_until().is_none()).map(|(pid, _)| pid)
+    /// What the command of `ExecStopPost=` has written: `exit_record`.
+    pub(super) fn exit_record(&self) -> Option<Vec<u8>> {
+        let (pid, exit) = self.record?;
+        Some(json!({ "invocation": invocation(pid), "exit": exit }).to_string().into_bytes())
     }
 
     /// How this process has ended.
@@ -151,7 +148,7 @@ impl Unit {
     pub(super) fn is_off(&mut self) {
         self.enter(Phase::Dead);
         (self.is_closed, self.open_by_fault, self.stop, self.starts_after) = (false, None, false, false);
-        (self.shown, self.record, self.silent) = (None, None, None);
+        (self.started, self.shown, self.record, self.silent) = (None, None, None, None);
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -217,30 +214,25 @@ impl Inner {
         }
     }
 
-    /// `Unit::stop`. systemd may not respond.
-    pub(super) fn unit_stop_by_wrapper(&mut self, instance: &str) {
-        if self.unit(instance).is_some_and(|unit| unit.silent_until().is_none()) {
-            self.trace.count("the wrapper stops the unit of a drained runner");
-            self.unit_stops(instance, false);
+    /// The unit is opened or closed for starts, at the end of a slow write. Returns whether it could be.
+    pub(super) fn changes_gate(&mut self, instance: &str, number: u32, closed: bool) -> bool {
+        let Some(host) = self.hosts.get_mut(instance) else { return false };
+        let works = host.disk_works;
+        let Some(unit) = host.unit() else { return false };
+        if closed && !works && unit.gate_needs_space {
+            unit.open_by_fault = Some(Instant::now());
+            return false;
         }
+        match self.wrapper(instance, number) {
+            Some(wrapper) if wrapper.is_frozen() => wrapper.later.push(Later::Closed(closed)),
+            _ => self.gate_is_changed(instance, closed),
+        }
+        true
     }
 
-    /// `Unit::start`: asks systemd. Returns until when the wrapper waits for the process.
-    pub(super) fn unit_start_by_wrapper(&mut self, instance: &str) -> Instant {
-        let now = Instant::now();
-        let arrives = self.random.percent(50);
-        let silent = self.unit(instance).and_then(|unit| unit.silent_until());
-        match silent {
-            None => self.unit_starts(instance),
-            // It may have read the request before its silence.
-            Some(until) if until < now + START_LIMIT || arrives => {
-                self.at(instance, until, Happening::Host(Happens::UnitStarts));
-            }
-            Some(_) => {}
-        }
-        match silent {
-            None => now + SHOWN_WITHIN,
-            Some(until) => (until + SHOWN_WITHIN).min(now + START_LIMIT),
+    pub(super) fn gate_is_changed(&mut self, instance: &str, closed: bool) {
+        if let Some(unit) = self.unit(instance) {
+            (unit.is_closed, unit.open_by_fault) = (closed, None);
         }
     }
 
@@ -277,6 +269,9 @@ impl Inner {
         // Of this invocation, there is no exit.
         unit.shown = None;
         let Some(pid) = self.fork_runner(instance, None) else { return };
+        if let Some(unit) = self.unit(instance) {
+            unit.started = Some((pid, Instant::now()));
+        }
         if self.random.percent(2) && !self.is_quiet {
             self.trace.count("systemd cannot execute the runner");
             return self.ends(instance, pid, Duration::ZERO, Exit::Code(203));
@@ -353,4 +348,40 @@ impl Inner {
         let is_stopping = self.unit(instance).is_some_and(|unit| unit.is_stopping());
         is_stopping && self.runner(instance, pid).is_some_and(|runner| runner.mode != Mode::BeforeExec)
     }
+}
+
+impl super::Host {
+    /// The output of `systemctl show`.
+    pub(super) fn shows_unit(&self) -> Option<String> {
+        let Owner::Unit(unit) = &self.owner else { return None };
+        let (active, sub) = match unit.phase {
+            Phase::Dead => ("inactive", "dead"),
+            Phase::Starting { .. } => ("activating", "start-pre"),
+            Phase::Running => ("active", "running"),
+            // systemd has not noticed the exit.
+            Phase::Ending => ("deactivating", "stop-post"),
+            Phase::Restarting => ("activating", "auto-restart"),
+        };
+        let pid = unit.started.map_or(0, |(pid, _)| pid);
+        let main = if matches!(unit.phase, Phase::Running | Phase::Ending) { pid } else { 0 };
+        let (code, status) = match unit.shown.filter(|(of, _)| *of == pid) {
+            Some((_, Exit::Code(code))) => (1, code),
+            Some((_, Exit::Signal(signal))) => (2, signal),
+            Some((_, Exit::Unknown)) | None => (0, 0),
+        };
+        let start = unit.started.map_or(0, |(_, at)| monotonic(at).as_micros());
+        let mut text = String::from("LoadState=loaded\nKillMode=mixed\n");
+        let _written = write!(
+            text,
+            "ActiveState={active}\nSubState={sub}\nMainPID={main}\nInvocationID={}\nExecMainPID={pid}\n\
+             ExecMainCode={code}\nExecMainStatus={status}\nExecMainStartTimestampMonotonic={start}\n",
+            invocation(pid)
+        );
+        Some(text)
+    }
+}
+
+/// systemd's id of the start of this process.
+fn invocation(pid: u32) -> String {
+    format!("{pid:032x}")
 }

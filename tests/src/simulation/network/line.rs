@@ -15,13 +15,12 @@ use grit_provider::testing::{
     simulation::SimulatedWrapper,
     transport::{Cause, ChannelRefusal, ConnectionMethod, Phase, Route, TransportError},
 };
-use grit_wrapper::supervise::Event;
-use tokio::time::{Instant, sleep};
-use tonic::Code;
+use grit_wrapper::testing::Client;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Failure, Fault, errors};
 use crate::simulation::{
-    host::Changes,
+    host::{Host, program::answered},
     origin::{Origin, Shown},
     world::{Happening, Inner, World},
 };
@@ -56,12 +55,9 @@ pub(in crate::simulation) struct LateRequest {
     wrapper: u32,
 }
 
-/// Why a wrapper does not carry a request out.
-struct Rejected(Code, String);
-
 /// How far a call came.
-enum Arrival<T> {
-    Done(Result<T, ClientError>),
+enum Arrival {
+    Done(Result<Response, ClientError>),
     Failed(ClientError),
     Fails(Failure),
     /// Nothing answers, until the limit.
@@ -79,7 +75,7 @@ impl Line {
     }
 
     /// The instance at whose wrapper a request arrives, or why it arrives nowhere.
-    fn arrive<T>(&self, world: &mut Inner, method: &'static str) -> Result<String, Arrival<T>> {
+    fn arrive(&self, world: &mut Inner, method: &'static str) -> Result<String, Arrival> {
         match world.fault(&self.address) {
             Some(Fault::Silent) => return Err(Arrival::Unanswered),
             Some(Fault::Fails(failure)) => return Err(self.fails(world, method, failure)),
@@ -98,7 +94,7 @@ impl Line {
         }
     }
 
-    fn fails<T>(&self, world: &mut Inner, method: &'static str, failure: Failure) -> Arrival<T> {
+    fn fails(&self, world: &mut Inner, method: &'static str, failure: Failure) -> Arrival {
         if failure.is_final() && self.refused.fetch_add(1, Relaxed) >= LOGINS {
             let what = format!("{method}: a rejected login or host key is tried again ({failure:?})");
             world.violation(&self.address, what);
@@ -107,21 +103,21 @@ impl Line {
     }
 
     /// One call: there, what the wrapper does, and back.
-    async fn call<T>(
+    async fn call(
         &self,
         method: &'static str,
         deadline: Option<Instant>,
-        work: impl FnOnce(&mut Inner, &str) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
+        work: Work<'_>,
+    ) -> Result<Response, ClientError> {
         let begin = Instant::now();
         let left =
             |limit: Duration| deadline.map_or(limit, |end| limit.min(end.saturating_duration_since(begin)));
         let latency = self.world.now().latency(&self.address);
         sleep(latency).await;
-        if !matches!(method, "GetStatus" | "ListJobs") {
-            self.wait_for_task().await;
-        }
-        let arrival = self.carry_out(method, work);
+        let arrival = match timeout(left(CALL_LIMIT), self.carry_out(method, work)).await {
+            Ok(arrival) => arrival,
+            Err(_) => Arrival::NoResponse,
+        };
         if !matches!(arrival, Arrival::Done(_)) {
             self.origin.no_answer(&self.address);
         }
@@ -152,7 +148,7 @@ impl Line {
             }
             Arrival::NoResponse => {
                 let limit = left(CALL_LIMIT);
-                sleep(limit).await;
+                sleep_until(begin + latency + limit).await;
                 shown = Shown::Verified;
                 ClientError::NoAnswer { method, limit, route: Box::new(self.route.clone()) }
             }
@@ -162,34 +158,67 @@ impl Line {
         Err(error)
     }
 
-    /// A request waits in the queue of the wrapper's task.
-    async fn wait_for_task(&self) {
+    /// The wrapper that the call reaches, when its thread is free.
+    async fn reach(&self, method: &'static str) -> Result<(String, u32, Client), Arrival> {
         loop {
-            let busy = self.world.now().busy_task(&self.address);
-            let Some(changes) = busy else { return };
-            changes.next().await;
+            let thaws = {
+                let mut world = self.world.now();
+                let instance = self.arrive(&mut world, method)?;
+                let host = world.hosts.get(&instance);
+                let thaws = host.and_then(Host::thaws);
+                let number = host.and_then(|host| Some(host.wrapper.as_ref()?.number()));
+                match (thaws, host.and_then(Host::client), number) {
+                    (None, Some(client), Some(number)) => return Ok((instance, number, client)),
+                    (Some(until), ..) => until,
+                    // It has just been started.
+                    (None, ..) => Instant::now() + Duration::from_millis(1),
+                }
+            };
+            sleep_until(thaws).await;
         }
     }
 
-    fn carry_out<T>(
-        &self,
-        method: &'static str,
-        work: impl FnOnce(&mut Inner, &str) -> Result<T, ClientError>,
-    ) -> Arrival<T> {
-        let mut world = self.world.now();
-        let instance = match self.arrive(&mut world, method) {
-            Ok(instance) => instance,
+    async fn carry_out(&self, method: &'static str, work: Work<'_>) -> Arrival {
+        let (instance, number, client) = match self.reach(method).await {
+            Ok(reached) => reached,
             Err(failed) => return failed,
         };
-        let done = work(&mut world, &instance);
+        let mut is_late = false;
+        let done = match work {
+            Work::Status => Ok(Response::Status(instance.clone(), Box::new(client.status()))),
+            Work::Jobs => {
+                let world = self.world.now();
+                let runner = world.hosts.get(&instance).and_then(|host| host.runner.as_ref());
+                let jobs = runner.map(|runner| runner.jobs.iter().copied().collect());
+                Ok(Response::Jobs(jobs.unwrap_or_default()))
+            }
+            Work::Change(request) => {
+                is_late = self.sent(&instance, request);
+                let carried = match is_late {
+                    true => Ok(()),
+                    false => carry_out(&self.world, &instance, number, &client, request).await,
+                };
+                carried.map(|()| Response::Status(instance.clone(), Box::new(client.status())))
+            }
+        };
+        let done = done.map_err(|status| ClientError::Status {
+            method,
+            code: status.code(),
+            message: status.message().to_owned(),
+            route: Box::new(self.route.clone()),
+        });
+        let mut world = self.world.now();
         world.trace.count(format!("call {method}"));
         match world.fault(&self.address) {
+            _ if is_late => {
+                world.log(&instance, format!("{method} is late"));
+                Arrival::Failed(self.error(Phase::Call, Cause::Lost("timed out".to_owned())))
+            }
             Some(Fault::CutAfterRequest) => {
                 world.log(&instance, format!("the answer to {method} is lost"));
                 Arrival::Failed(self.error(Phase::Call, Cause::Lost("reset by peer".to_owned())))
             }
             Some(Fault::Late) => {
-                world.log(&instance, format!("{method} is late"));
                 Arrival::Failed(self.error(Phase::Call, Cause::Lost("timed out".to_owned())))
             }
             Some(Fault::NoResponse) => {
@@ -197,7 +226,7 @@ impl Line {
                 Arrival::NoResponse
             }
             // The wrapper was killed while it carried the request out.
-            _ if world.hosts.get(&instance).is_none_or(|host| host.wrapper.is_none()) => {
+            _ if world.wrapper(&instance, number).is_none() => {
                 Arrival::Failed(self.error(Phase::Call, Cause::WrapperClosed))
             }
             _ => {
@@ -210,69 +239,95 @@ impl Line {
         }
     }
 
-    /// A request that changes something. It can arrive late, or twice.
-    async fn request(
-        &self,
-        method: &'static str,
-        request: Request,
-        deadline: Option<Instant>,
-    ) -> Result<v1::Status, ClientError> {
-        let work = |world: &mut Inner, instance: &str| {
-            if let Request::Drain(request) = &request {
-                self.origin.sends_drain(world, instance, &self.address, request.mode() == v1::Mode::Forceful);
-            }
-            let fault = world.fault(&self.address);
-            if matches!(fault, Some(Fault::Late | Fault::Duplicated)) {
-                world.send_late(instance, request.clone());
-            }
-            if fault == Some(Fault::Late) {
-                return Ok((String::new(), v1::Status::default()));
-            }
-            self.origin.changes(world, instance, &request);
-            let done = world.carry_out(instance, &request);
-            done.map_err(|Rejected(code, message)| ClientError::Status {
-                method,
-                code,
-                message,
-                route: Box::new(self.route.clone()),
-            })?;
-            Ok((instance.to_owned(), world.status(instance)))
-        };
-        self.call(method, deadline, work).await.map(|answer| self.received(answer))
+    /// A request that changes something is sent. It can arrive late, which is returned, or twice.
+    fn sent(&self, instance: &str, request: &Request) -> bool {
+        let world = &mut *self.world.now();
+        if let Request::Drain(request) = request {
+            self.origin.sends_drain(world, instance, &self.address, request.mode() == v1::Mode::Forceful);
+        }
+        let fault = world.fault(&self.address);
+        if matches!(fault, Some(Fault::Late | Fault::Duplicated)) {
+            world.send_late(instance, request.clone());
+        }
+        if fault == Some(Fault::Late) {
+            return true;
+        }
+        self.origin.changes(world, instance, request);
+        false
     }
 
-    /// The status of an instance has arrived.
-    fn received(&self, (instance, status): (String, v1::Status)) -> v1::Status {
-        self.origin.received(&instance, &self.address, &status);
-        status
+    /// The status that a call has returned.
+    async fn status(
+        &self,
+        method: &'static str,
+        deadline: Option<Instant>,
+        work: Work<'_>,
+    ) -> Result<v1::Status, ClientError> {
+        match self.call(method, deadline, work).await? {
+            Response::Status(instance, status) => {
+                self.origin.received(&instance, &self.address, &status);
+                Ok(*status)
+            }
+            Response::Jobs(_) => Ok(v1::Status::default()),
+        }
     }
+}
+
+/// What a call asks for.
+enum Work<'a> {
+    Status,
+    Jobs,
+    Change(&'a Request),
+}
+
+/// The response to a call.
+enum Response {
+    /// Of this instance.
+    Status(String, Box<v1::Status>),
+    Jobs(Vec<u64>),
+}
+
+/// The wrapper carries a request out.
+async fn carry_out(
+    world: &World,
+    instance: &str,
+    number: u32,
+    client: &Client,
+    request: &Request,
+) -> Result<(), tonic::Status> {
+    match request {
+        Request::Drain(request) => client.drain(request.clone()).await?,
+        Request::Start => client.start().await?,
+    }
+    answered(world, instance, number, true).await;
+    let mut now = world.now();
+    match request {
+        Request::Drain(request) => now.accepted(instance, request.mode() == v1::Mode::Forceful),
+        Request::Start => now.cancelled(instance),
+    }
+    Ok(())
 }
 
 impl SimulatedWrapper for Line {
     fn read_status(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<v1::Status, ClientError>> {
-        let work = |world: &mut Inner, instance: &str| Ok((instance.to_owned(), world.status(instance)));
-        async move { self.call("GetStatus", deadline, work).await.map(|answer| self.received(answer)) }
-            .boxed()
+        self.status("GetStatus", deadline, Work::Status).boxed()
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
         async {
-            let changes = {
-                let mut world = self.world.now();
+            let watched = {
+                let world = self.world.now();
                 let instance = world.addresses.get(&self.address).cloned();
                 let is_open = world.fault(&self.address) != Some(Fault::HalfOpen);
-                instance.filter(|_| is_open).and_then(|instance| world.watch(&instance))
+                let client = instance.filter(|_| is_open).and_then(|id| world.hosts.get(&id)?.client());
+                client.map(|client| client.watch())
             };
-            match changes {
-                Some(changes) => {
-                    if !changes.next().await {
-                        pending::<()>().await;
-                    }
-                    let latency = self.world.now().latency(&self.address);
-                    sleep(latency).await;
-                }
-                None => pending().await,
+            let Some(mut watched) = watched else { return pending().await };
+            if !watched.next().await {
+                return pending().await;
             }
+            let latency = self.world.now().latency(&self.address);
+            sleep(latency).await;
         }
         .boxed()
     }
@@ -282,49 +337,29 @@ impl SimulatedWrapper for Line {
         request: v1::DrainRequest,
         deadline: Option<Instant>,
     ) -> BoxFuture<'_, Result<v1::Status, ClientError>> {
-        self.request("Drain", Request::Drain(request), deadline).boxed()
+        async move {
+            let request = Request::Drain(request);
+            self.status("Drain", deadline, Work::Change(&request)).await
+        }
+        .boxed()
     }
 
     fn running_jobs(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<Vec<u64>, ClientError>> {
-        let work = |world: &mut Inner, instance: &str| {
-            let runner = world.hosts.get(instance).and_then(|host| host.runner.as_ref());
-            Ok(runner.map(|runner| runner.jobs.iter().copied().collect()).unwrap_or_default())
-        };
-        self.call("ListJobs", deadline, work).boxed()
+        async move {
+            match self.call("ListJobs", deadline, Work::Jobs).await? {
+                Response::Jobs(jobs) => Ok(jobs),
+                Response::Status(..) => Ok(Vec::new()),
+            }
+        }
+        .boxed()
     }
 
     fn start(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>> {
-        async move { self.request("Start", Request::Start, deadline).await.map(drop) }.boxed()
+        async move { self.status("Start", deadline, Work::Change(&Request::Start)).await.map(drop) }.boxed()
     }
 }
 
 impl Inner {
-    /// The changes of a wrapper whose task is busy.
-    fn busy_task(&self, address: &str) -> Option<Changes> {
-        let host = self.addresses.get(address).and_then(|instance| self.hosts.get(instance));
-        let host = host.filter(|host| self.fault(address).is_none() && host.is_busy())?;
-        Some(host.queue.clone())
-    }
-
-    fn carry_out(&mut self, instance: &str, request: &Request) -> Result<(), Rejected> {
-        let event = match request {
-            Request::Drain(request) => match grit_wrapper::testing::requested_stop(request) {
-                Ok(stop) => Event::Stop(stop),
-                Err(why) => return Err(Rejected(Code::InvalidArgument, why)),
-            },
-            Request::Start => Event::Start,
-        };
-        let refused = |refusal: grit_wrapper::supervise::Refusal| {
-            Rejected(Code::FailedPrecondition, refusal.to_string())
-        };
-        self.deliver(instance, event).map_err(refused)?;
-        match request {
-            Request::Drain(request) => self.accepted(instance, request.mode() == v1::Mode::Forceful),
-            Request::Start => self.cancelled(instance),
-        }
-        Ok(())
-    }
-
     /// The request arrives later, at the same process of the wrapper.
     fn send_late(&mut self, instance: &str, request: Request) {
         let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
@@ -357,7 +392,13 @@ impl Inner {
         };
         self.log(instance, format!("a late request arrives: {name}"));
         self.trace.count(format!("late request: {name}"));
-        let _rejected = self.carry_out(instance, &request);
+        let client = self.hosts.get(instance).and_then(Host::client);
+        if let (Some(world), Some(client)) = (self.world.upgrade(), client) {
+            let instance = instance.to_owned();
+            tokio::spawn(async move {
+                let _rejected = carry_out(&world, &instance, wrapper, &client, &request).await;
+            });
+        }
     }
 }
 

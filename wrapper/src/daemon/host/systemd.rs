@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn ready_and_stopping_are_sent_once() {
         let mut sent = Sent::default();
-        let mut status = status::status(&Supervision::default(), &runner::Health::default());
+        let mut status = status::status(None, &Supervision::default(), &runner::Health::default());
         status.set_state(State::Starting);
         assert_eq!(sent.message(&status), "READY=1\nSTATUS=The runner is starting\n");
         status.set_state(State::Running);

@@ -15,9 +15,9 @@ use crate::{
     },
     runner::Health,
     supervise::{
-        End, Handle, Moment, Owner, Supervision, Task, Unit, UnitName,
+        End, Handle, Moment, Owner, Policy, Supervision, Task, Unit, UnitName,
         journal::Journal,
-        owner::Child,
+        owner::{Child, Linux},
         process::{CommandLine, Spawner},
         record::{Record, Saved},
     },
@@ -63,8 +63,15 @@ fn of_child(
     let spawner = spawner(listen_address, command.clone());
     let earlier = saved.as_ref().and_then(Saved::process);
     let owner = Child::with_earlier(spawner, earlier).map_err(RunError::Earlier)?;
-    let (now, policy) = (Moment::now(), &settings.policy);
-    let supervision = saved.map(|saved| match (earlier, owner.is_running()) {
+    let supervision = saved.map(|saved| child_continues(saved, owner.is_running(), &settings.policy));
+    check_command(command, owner.is_running())?;
+    Ok(supervisor(settings, owner, (record, supervision), None, callbacks))
+}
+
+/// What a wrapper makes of the state of an earlier one, whose child is running or not.
+pub(crate) fn child_continues(saved: Saved, is_running: bool, policy: &Policy) -> Supervision {
+    let now = Moment::now();
+    match (saved.process(), is_running) {
         (Some(child), true) => {
             warn!(pid = child.pid(), "the runner of a killed wrapper is running: waiting for its exit");
             saved.supervision.of_killed_parent(now, policy)
@@ -74,9 +81,24 @@ fn of_child(
             saved.supervision.of_killed_parent(now, policy)
         }
         (None, _) => saved.supervision.continued(now, policy),
-    });
-    check_command(command, owner.is_running())?;
-    Ok(supervisor(settings, owner, (record, supervision), None, callbacks))
+    }
+}
+
+/// The same with a unit, which is closed for starts or not.
+pub(crate) fn unit_continues(
+    saved: Option<Saved>,
+    is_closed: bool,
+    unit: &UnitName,
+    policy: &Policy,
+) -> Option<Supervision> {
+    match saved {
+        Some(saved) => Some(saved.supervision.continued(Moment::now(), policy)),
+        None if is_closed => {
+            warn!(%unit, "the unit is closed for starts, but there is no state file: the drain goes on, and what a client has requested besides is lost");
+            Some(Supervision::of_lost_stop())
+        }
+        None => None,
+    }
 }
 
 /// The supervisor of the main process of a unit.
@@ -89,14 +111,8 @@ fn of_unit(
 ) -> Result<(Supervising, Handle), RunError> {
     let (record, saved) = state.map_or((None, None), |state| (Some(state.record), state.saved));
     let earlier = saved.as_ref().map(Saved::process_of_unit);
-    let supervision = match saved {
-        Some(saved) => Some(saved.supervision.continued(Moment::now(), &settings.policy)),
-        None if Unit::is_closed(FOLDER.as_ref(), unit) => {
-            warn!(%unit, "the unit is closed for starts, but there is no state file: the drain goes on, and what a client has requested besides is lost");
-            Some(Supervision::of_lost_stop())
-        }
-        None => None,
-    };
+    let is_closed = Unit::is_closed(FOLDER.as_ref(), unit);
+    let supervision = unit_continues(saved, is_closed, unit, &settings.policy);
     let health = health.clone();
     let faults = move |faults: Vec<String>| {
         let numbered = |(number, fault)| (format!("{UNIT_FAULT}{number:02}"), fault);
@@ -110,7 +126,7 @@ fn of_unit(
             is_new
         });
     };
-    let owner = Unit::new(unit.clone(), FOLDER.into(), Box::new(faults));
+    let owner = Unit::new(Linux, unit.clone(), FOLDER.into(), Box::new(faults));
     let owner = match earlier {
         Some(process) => owner.after(process).map_err(RunError::Earlier)?,
         None => owner,

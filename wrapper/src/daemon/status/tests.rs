@@ -51,7 +51,7 @@ fn status_with_the_longest_texts_has_less_than_64_kib() {
             last_stop: Some(Arc::new(PastStop { stop: stop.clone(), end: end.clone() })),
             ..Supervision::default()
         };
-        let status = status(&supervision, &health);
+        let status = status(None, &supervision, &health);
         assert!(status.encoded_len() < 64 * 1024, "{}", status.encoded_len());
     }
 }
@@ -79,7 +79,7 @@ fn job_list_has_oldest_jobs_and_counts_younger_jobs() {
 fn process_identity_of_child_is_read_once() {
     let child = ChildInfo::example(std::process::id());
     let state = State::Running { child, reload_at: None };
-    let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
+    let status = status(None, &Supervision { state, ..Supervision::default() }, &runner::Health::default());
     let now = process::Identity::of(std::process::id()).unwrap();
     assert_eq!(status.process, child.process.to_string());
     assert_ne!(status.process, now.to_string());
@@ -156,7 +156,8 @@ async fn time_to_deadline_ignores_changes_of_the_wall_clock() {
         let forced = Stop::new("d", Mode::Forceful);
         for (stop, phase) in [(stop, Phase::draining(now)), (forced, Phase::Terminating { until })] {
             let state = State::Stopping { child, stop, phase };
-            let status = status(&Supervision { state, ..Supervision::default() }, &runner::Health::default());
+            let status =
+                status(None, &Supervision { state, ..Supervision::default() }, &runner::Health::default());
             let left = status.drain.and_then(|drain| drain.until_deadline);
             assert_eq!(left, Some(prost_types::Duration { seconds: 90, nanos: 0 }), "{wall:?}");
         }

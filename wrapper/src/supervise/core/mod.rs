@@ -36,6 +36,7 @@ mod transition_tests;
 #[cfg(test)]
 mod unit_tests;
 
+pub(crate) use self::moment::monotonic;
 pub use self::{
     callback::{Callback, CallbackError},
     end::End,

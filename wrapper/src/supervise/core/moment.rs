@@ -94,13 +94,8 @@ struct Saved {
 impl Serialize for Moment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let (base, since_boot) = base();
-        let monotonic = match self.at.checked_duration_since(base) {
-            Some(later) => since_boot + later,
-            None => since_boot.saturating_sub(base - self.at),
-        };
         let wall = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Saved { monotonic: millis(monotonic), wall: millis(wall) }.serialize(serializer)
+        Saved { monotonic: millis(monotonic(self.at)), wall: millis(wall) }.serialize(serializer)
     }
 }
 
@@ -111,6 +106,15 @@ impl<'de> Deserialize<'de> for Moment {
         let at = instant(Duration::from_millis(saved.monotonic)).unwrap_or_else(|| base().0);
         let wall = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(saved.wall));
         Ok(Self { at, wall: wall.unwrap_or_else(SystemTime::now) })
+    }
+}
+
+/// The time of the monotonic clock at this instant.
+pub(crate) fn monotonic(at: Instant) -> Duration {
+    let (base, since_boot) = base();
+    match at.checked_duration_since(base) {
+        Some(later) => since_boot + later,
+        None => since_boot.saturating_sub(base - at),
     }
 }
 

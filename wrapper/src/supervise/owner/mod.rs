@@ -12,8 +12,8 @@ use super::{
 
 pub(super) use self::unit::{LONGEST_EXIT, LONGEST_START};
 pub use self::{
-    child::Child,
-    unit::{Unit, UnitError, UnitFaults, UnitName, record_exit},
+    child::{Child, Processes},
+    unit::{Host, Linux, Unit, UnitError, UnitFaults, UnitName, record_exit},
 };
 
 /// What the task needs of the owner of the runner's process.

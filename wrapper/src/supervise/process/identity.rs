@@ -32,10 +32,10 @@ impl Identity {
         Ok(Self { pid, start_ticks: process.start_ticks, boot: boot_id()? })
     }
 
-    /// The identity of a process of this boot that has exited, from its PID and the time from the boot to its start.
-    pub fn of_exited(pid: u32, start: Duration) -> io::Result<Self> {
+    /// The identity of a process that has exited, from its PID and the time from this boot to its start.
+    pub fn of_exited(pid: u32, start: Duration, boot: BootId) -> Self {
         let start_ticks = u64::try_from(start.as_millis()).unwrap_or(u64::MAX) / 10;
-        Ok(Self { pid, start_ticks, boot: boot_id()? })
+        Self { pid, start_ticks, boot }
     }
 
     /// Whether the process with this PID is this process, and is running.

@@ -13,6 +13,7 @@ use super::{
     folder::{self, beside},
     format::{self, Saved, Unreadable},
     lock::{self, Lock},
+    recorder::StateFile,
 };
 use crate::supervise::lock_wait::{Attempt, LockOwner};
 
@@ -78,10 +79,6 @@ impl Record {
             Err(error) => return Err(io("lock its .lock file")(error)),
         };
         let saved = match read(path).map_err(io("read the file"))? {
-            // A wrapper exited normally, or the power failed, which also ended the runner.
-            Some(text) if text.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) => {
-                Some(Saved::default())
-            }
             Some(text) => Some(Saved::parse(&text).map_err(|unreadable| match unreadable {
                 Unreadable::OtherVersion { version, runner } => {
                     RecordError::Newer { path: path.to_owned(), format: version, runner }
@@ -92,19 +89,11 @@ impl Record {
         };
         Ok((Self { path: path.to_owned(), _lock: lock }, saved))
     }
+}
 
-    pub(super) fn exists(&self) -> bool {
+impl StateFile for Record {
+    fn exists(&self) -> bool {
         self.path.exists()
-    }
-
-    /// Replaces the file. After an error, it is unchanged.
-    pub(super) fn write(&self, saved: &Saved) -> io::Result<()> {
-        self.replace(&serde_json::to_vec(saved)?)
-    }
-
-    /// Empties the file: no runner is running, and the next wrapper has nothing to continue.
-    pub(super) fn empty(&self) -> io::Result<()> {
-        self.replace(b"")
     }
 
     fn replace(&self, text: &[u8]) -> io::Result<()> {
@@ -156,15 +145,14 @@ mod tests {
         assert_eq!(found, None);
         fs::write(path("precious"), "precious").unwrap();
         symlink("precious", path("state.new")).unwrap();
-        record.write(&Saved::default()).unwrap();
+        record.replace(b"{}").unwrap();
         assert_eq!(fs::read_to_string(path("precious")).unwrap(), "precious");
         assert_eq!(fs::symlink_metadata(path("state")).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(Record::open(&path("state")).await, Err(RecordError::Locked { .. })));
+        record.replace(b"").unwrap();
         drop(record);
-        let (record, found) = Record::open(&path("state")).await.unwrap();
-        assert!(found.is_some());
-        record.empty().unwrap();
-        assert_eq!(fs::read(path("state")).unwrap(), b"");
+        let (_record, found) = Record::open(&path("state")).await.unwrap();
+        assert_eq!(found, Some(Saved::default()));
     }
 
     #[tokio::test]
@@ -172,9 +160,9 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("state");
         let (record, _) = Record::open(&path).await.unwrap();
-        record.empty().unwrap();
+        record.replace(b"").unwrap();
         fs::create_dir(beside(&path, ".new")).unwrap();
-        assert!(record.write(&Saved::default()).is_err());
+        assert!(record.replace(b"{}").is_err());
         assert_eq!(fs::read(&path).unwrap(), b"");
     }
 }

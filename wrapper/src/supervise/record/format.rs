@@ -29,7 +29,7 @@ pub(super) const VERSION: &str = "1";
 
 /// Why a file cannot be read.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     OtherVersion {
         version: String,
         /// The PID of the runner, if it is where this version has it.
@@ -58,7 +58,11 @@ impl Saved {
     }
 
     /// Reads a file of this version.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+        // A wrapper exited normally, or the power failed, which also ended the runner.
+        if text.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) {
+            return Ok(Self::default());
+        }
         let json: serde_json::Value = serde_json::from_slice(text).map_err(Unreadable::Broken)?;
         match json["version"].as_str() {
             Some(version) if version != VERSION => {

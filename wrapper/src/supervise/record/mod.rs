@@ -17,4 +17,5 @@ pub(super) use self::recorder::{RETRY_DELAY, Recorder};
 pub use self::{
     file::{Record, RecordError},
     format::Saved,
+    recorder::StateFile,
 };

@@ -5,15 +5,23 @@ use std::{io, time::Duration};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::{file::Record, format::Saved};
+use super::format::Saved;
 
 /// Delay before a failed write is repeated.
 pub(in crate::supervise) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// A state file: [`Record`](super::Record), or that of a simulation.
+pub trait StateFile: Send + 'static {
+    fn exists(&self) -> bool;
+
+    /// Replaces the content. After an error, it is unchanged.
+    fn replace(&self, text: &[u8]) -> io::Result<()>;
+}
+
 /// The record, if there is one, and whether it is up to date.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::supervise) struct Recorder {
-    record: Option<Record>,
+    file: Option<Box<dyn StateFile>>,
     /// The content of the file, if known.
     written: Option<Saved>,
     /// When a write that has failed is repeated.
@@ -21,13 +29,13 @@ pub(in crate::supervise) struct Recorder {
 }
 
 impl Recorder {
-    pub(in crate::supervise) fn new(record: Record) -> Self {
-        Self { record: Some(record), ..Self::default() }
+    pub(in crate::supervise) fn new(file: impl StateFile) -> Self {
+        Self { file: Some(Box::new(file)), ..Self::default() }
     }
 
     /// Whether there is a record for the next wrapper.
     pub(in crate::supervise) fn has_file(&self) -> bool {
-        self.record.is_some()
+        self.file.is_some()
     }
 
     /// When the state must be saved again; `None` if the record is up to date.
@@ -37,11 +45,11 @@ impl Recorder {
 
     /// Saves the state, if the file does not have it, or was removed. A failed write is logged, and is to be repeated at [`Recorder::due`].
     pub(in crate::supervise) fn save(&mut self, saved: Saved) -> io::Result<()> {
-        let Some(record) = &self.record else { return Ok(()) };
-        if self.written.as_ref() == Some(&saved) && record.exists() {
+        let Some(file) = &self.file else { return Ok(()) };
+        if self.written.as_ref() == Some(&saved) && file.exists() {
             return Ok(());
         }
-        let result = record.write(&saved);
+        let result = serde_json::to_vec(&saved).map_err(io::Error::from).and_then(|text| file.replace(&text));
         match &result {
             Ok(()) => {
                 self.written = Some(saved);
@@ -62,7 +70,8 @@ impl Recorder {
 
     /// Empties the file: the wrapper exits normally, and the next one has nothing to continue.
     pub(in crate::supervise) fn finish(self) {
-        if let Some(Err(error)) = self.record.map(|record| record.empty()) {
+        // No runner is running, and the next wrapper has nothing to continue.
+        if let Some(Err(error)) = self.file.map(|file| file.replace(b"")) {
             error!(%error, "cannot empty the state file");
         }
     }

@@ -32,9 +32,9 @@ pub fn record_exit(path: &Path, invocation: &str, code: &str, status: &str) -> i
     fs::rename(fresh, path)
 }
 
-/// The exit of this invocation, if it is the last one.
-pub(super) fn read(path: &Path, invocation: &str) -> Option<Exit> {
-    let record: ExitRecord = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+/// The exit of this invocation, if it is the last one. `text` is the content of the file.
+pub(super) fn parse(text: &[u8], invocation: &str) -> Option<Exit> {
+    let record: ExitRecord = serde_json::from_slice(text).ok()?;
     (record.invocation == invocation).then_some(record.exit)
 }
 
@@ -52,6 +52,7 @@ mod tests {
     fn exit_of_another_invocation_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.service.exit");
+        let read = |path: &Path, invocation: &str| parse(&fs::read(path).ok()?, invocation);
         assert_eq!(read(&path, "a1"), None);
         for (code, status, exit) in [
             ("exited", "0", Exit::Code(0)),

@@ -6,32 +6,29 @@
 
 mod drop_in;
 mod exit_record;
+mod host;
 mod name;
 mod systemctl;
 
 use std::{
-    fmt, fs, io,
-    os::fd::OwnedFd,
+    fmt, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::process::pidfd_send_signal;
-use tokio::{
-    io::unix::AsyncFd,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use self::systemctl::{LIMIT, MAIN_START, Shown, run, show};
+use self::systemctl::{LIMIT, MAIN_START, PROPERTIES, Shown};
 pub use self::{
     exit_record::record_exit,
+    host::{Host, Linux},
     name::{UnitError, UnitName},
 };
 use super::{Change, Owner};
 use crate::supervise::{
     core::{ChildInfo, Moment},
-    process::{self, Exit, Identity, Signal, ignore_esrch, launcher_fault, pidfd},
+    process::{Exit, Identity, Signal},
 };
 
 /// Interval of reading the unit while its main process runs: for its settings. The exit is seen at once.
@@ -61,11 +58,12 @@ pub(in crate::supervise) const LONGEST_START: Duration =
 pub type UnitFaults = Box<dyn Fn(Vec<String>) + Send + Sync>;
 
 /// A unit, and its main process.
-pub struct Unit {
+pub struct Unit<H: Host = Linux> {
+    host: H,
     name: UnitName,
     folder: PathBuf,
     faults: UnitFaults,
-    main: Option<Main>,
+    main: Option<Main<H::Process>>,
     /// Others cannot start the unit.
     held: bool,
     /// There is no process, and it is not known yet whether systemd starts one.
@@ -80,19 +78,32 @@ pub struct Unit {
 }
 
 /// The main process. It may have exited.
-struct Main {
+struct Main<P> {
     child: ChildInfo,
     /// systemd's id of its start.
     invocation: String,
     /// `None`: it has exited before this wrapper was started.
-    pidfd: Option<AsyncFd<OwnedFd>>,
+    process: Option<P>,
 }
 
 impl Unit {
+    /// Whether the unit of this name is closed for each start. `folder` is the directory of the wrappers.
+    pub fn is_closed(folder: &Path, name: &UnitName) -> bool {
+        gate(folder, name).exists()
+    }
+
+    /// The file with the last exit of the unit of this name, in the directory of the wrappers.
+    pub fn exit_file(folder: &Path, name: &UnitName) -> PathBuf {
+        folder.join(format!("{name}.exit"))
+    }
+}
+
+impl<H: Host> Unit<H> {
     /// `folder` is the directory of the wrappers.
-    pub fn new(name: UnitName, folder: PathBuf, faults: UnitFaults) -> Self {
+    pub fn new(host: H, name: UnitName, folder: PathBuf, faults: UnitFaults) -> Self {
         let now = Instant::now();
         Self {
+            host,
             name,
             folder,
             faults,
@@ -114,28 +125,24 @@ impl Unit {
     pub fn after(self, process: Option<(ChildInfo, String)>) -> io::Result<Self> {
         let main = match process {
             Some((child, invocation)) => {
-                let pidfd = pidfd::hold_same(&child.process)?.map(|(_, pidfd)| pidfd);
-                Some(Main { child, invocation, pidfd })
+                let process = self.host.hold_same(&child.process)?;
+                Some(Main { child, invocation, process })
             }
             None => None,
         };
         Ok(Self { main, last_start: None, ..self })
     }
 
-    /// Whether the unit of this name is closed for each start.
-    pub fn is_closed(folder: &Path, name: &UnitName) -> bool {
-        gate(folder, name).exists()
-    }
-
-    /// The file with the last exit of the unit of this name, in the directory of the wrappers.
-    pub fn exit_file(folder: &Path, name: &UnitName) -> PathBuf {
-        folder.join(format!("{name}.exit"))
-    }
-
     async fn show(&self) -> io::Result<Shown> {
-        let shown = show(&self.name).await?;
+        let shown = self.show_only().await?;
         (self.faults)(drop_in::faults(&self.name, &shown));
         Ok(shown)
+    }
+
+    /// The same without a check of the settings.
+    async fn show_only(&self) -> io::Result<Shown> {
+        let words = ["show", "--no-pager", PROPERTIES, "--", self.name.as_str()];
+        Ok(Shown::parse(&self.host.systemctl(&words, LIMIT).await?))
     }
 
     fn look_after(&mut self, interval: Duration) {
@@ -143,19 +150,19 @@ impl Unit {
     }
 
     /// How the main process that has exited ended. Waits while systemd does not respond.
-    async fn exit(&self, main: &Main) -> Exit {
+    async fn exit(&self, main: &Main<H::Process>) -> Exit {
         let (pid, invocation) = (main.child.pid(), main.invocation.as_str());
         let mut until = Instant::now() + SHOWN_WITHIN;
         loop {
-            let shown = show(&self.name).await;
+            let shown = self.show_only().await;
             if let Err(error) = &shown {
                 warn!(%error, unit = %self.name, "cannot read how the runner has ended; retrying");
                 until = Instant::now() + SHOWN_WITHIN;
             }
             let shown = shown.ok().and_then(|shown| shown.exit_of(pid, invocation));
             // Of a unit that was started again, or removed, systemd does not show it.
-            let exit =
-                shown.or_else(|| exit_record::read(&Self::exit_file(&self.folder, &self.name), invocation));
+            let file = || self.host.read(&Unit::exit_file(&self.folder, &self.name));
+            let exit = shown.or_else(|| exit_record::parse(&file()?, invocation));
             match exit {
                 Some(exit) => return exit,
                 None if Instant::now() >= until => return Exit::Unknown,
@@ -168,18 +175,18 @@ impl Unit {
     async fn attach(&mut self, mut shown: Shown) -> io::Result<Option<ChildInfo>> {
         let until = Instant::now() + SHOWN_WITHIN;
         while let Some(pid) = shown.main_pid() {
-            let pidfd = pidfd::hold(pid);
+            let process = self.host.hold(pid);
             // Read after the pidfd was opened: from then on, the PID cannot be reused. In a series of restarts, each second first read is wrong.
             let again = self.show().await?;
             let is_same =
                 again.main_pid() == Some(pid) && again.get("InvocationID") == shown.get("InvocationID");
-            if let (true, Ok((_, pidfd))) = (is_same, pidfd)
-                && let Ok(process) = Identity::of(pid)
-                && !is_before_exec(pid)
+            if let (true, Ok(process)) = (is_same, process)
+                && let Ok(identity) = self.host.identity(pid)
+                && !self.host.is_before_exec(pid)
             {
-                let child = ChildInfo { process, started: Moment::now() - process::age(pid) };
+                let child = ChildInfo { process: identity, started: Moment::now() - self.host.age(pid) };
                 let invocation = again.get("InvocationID").to_owned();
-                self.main = Some(Main { child, invocation, pidfd: Some(pidfd) });
+                self.main = Some(Main { child, invocation, process: Some(process) });
                 self.last_start = Some(again.get(MAIN_START).to_owned());
                 self.is_unsettled = false;
                 self.look_after(CHECK_INTERVAL);
@@ -248,9 +255,9 @@ impl Unit {
         if self.held || before.is_none() || before == self.last_start {
             return Ok(None);
         }
-        let process = Identity::of_exited(pid, start)?;
+        let process = Identity::of_exited(pid, start, self.host.boot_id()?);
         let child = ChildInfo { process, started: Moment::of_monotonic(start) };
-        self.main = Some(Main { child, invocation: shown.get("InvocationID").to_owned(), pidfd: None });
+        self.main = Some(Main { child, invocation: shown.get("InvocationID").to_owned(), process: None });
         Ok(Some(child))
     }
 
@@ -269,7 +276,8 @@ impl Unit {
 
     /// Prevents the restart of a runner that was drained. After a failure it is repeated at the next look.
     async fn stop(&self) {
-        if let Err(error) = run(&["stop", "--no-block", "--", self.name.as_str()], LIMIT).await {
+        let words = ["stop", "--no-block", "--", self.name.as_str()];
+        if let Err(error) = self.host.systemctl(&words, LIMIT).await {
             warn!(%error, unit = %self.name, "cannot stop the unit of the drained runner; retrying");
         }
     }
@@ -280,19 +288,13 @@ fn gate(folder: &Path, name: &UnitName) -> PathBuf {
     folder.join("held").join(name.as_str())
 }
 
-/// Whether the process is still systemd's, and becomes the main process of the unit soon.
-fn is_before_exec(pid: u32) -> bool {
-    let file = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let exe = file(pid);
-    exe.is_none() || exe == file(1) || exe.is_some_and(|exe| exe.ends_with("systemd-executor"))
-}
-
-impl Owner for Unit {
+impl<H: Host> Owner for Unit<H> {
     async fn changed(&mut self) {
-        match self.main.as_ref().map(|main| &main.pidfd) {
+        match self.main.as_ref().map(|main| &main.process) {
             Some(None) => {}
-            Some(Some(exit)) => tokio::select! {
-                () = pidfd::exited(exit, || pidfd::has_exited(exit)) => {}
+            Some(Some(process)) => tokio::select! {
+                biased;
+                () = self.host.exited(process) => {}
                 () = sleep_until(self.look_at) => {}
             },
             None => sleep_until(self.look_at).await,
@@ -300,7 +302,10 @@ impl Owner for Unit {
     }
 
     async fn news(&mut self) -> io::Result<Option<Change>> {
-        let has_exited = |main: &mut Main| main.pidfd.as_ref().is_none_or(pidfd::has_exited);
+        let host = &self.host;
+        let has_exited = |main: &mut Main<H::Process>| {
+            main.process.as_ref().is_none_or(|process| host.has_exited(process))
+        };
         if let Some(main) = self.main.take_if(has_exited) {
             let exit = self.exit(&main).await;
             self.is_unsettled = true;
@@ -324,9 +329,9 @@ impl Owner for Unit {
     fn hold(&mut self, held: bool) -> io::Result<()> {
         self.held = held;
         let gate = gate(&self.folder, &self.name);
-        let done = match (held, gate.exists()) {
-            (true, false) => fs::create_dir_all(gate.with_file_name("")).and_then(|()| fs::write(&gate, "")),
-            (false, true) => fs::remove_file(&gate),
+        let done = match (held, self.host.exists(&gate)) {
+            (true, false) => self.host.create(&gate),
+            (false, true) => self.host.remove(&gate),
             _ => Ok(()),
         };
         done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", gate.display())))
@@ -337,8 +342,9 @@ impl Owner for Unit {
 
     async fn start(&mut self) -> io::Result<ChildInfo> {
         // A unit that has failed too often is not started otherwise.
-        let _not_failed = run(&["reset-failed", "--", self.name.as_str()], LIMIT).await;
-        run(&["start", "--", self.name.as_str()], START_LIMIT).await?;
+        let name = self.name.as_str();
+        let _not_failed = self.host.systemctl(&["reset-failed", "--", name], LIMIT).await;
+        self.host.systemctl(&["start", "--", name], START_LIMIT).await?;
         let until = Instant::now() + SHOWN_WITHIN;
         loop {
             let shown = self.show().await?;
@@ -360,13 +366,8 @@ impl Owner for Unit {
 
     /// SIGKILL to the main process: with `KillMode=mixed`, systemd then kills all other processes of the unit.
     async fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        let Some(Main { child, pidfd: Some(pidfd), .. }) = &self.main else { return Ok(()) };
-        if signal == Signal::Drain
-            && let Some(fault) = launcher_fault(child.pid()).await
-        {
-            return Err(io::Error::other(fault));
-        }
-        ignore_esrch(pidfd_send_signal(pidfd, signal.number()))
+        let Some(Main { child, process: Some(process), .. }) = &self.main else { return Ok(()) };
+        self.host.signal(child.pid(), process, signal).await
     }
 
     fn invocation(&self) -> Option<&str> {
@@ -374,7 +375,7 @@ impl Owner for Unit {
     }
 }
 
-impl fmt::Debug for Unit {
+impl<H: Host> fmt::Debug for Unit<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let main = self.main.as_ref().map(|main| main.child);
         f.debug_struct("Unit")

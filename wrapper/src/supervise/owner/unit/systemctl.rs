@@ -1,17 +1,14 @@
-//! Asks systemd through `systemctl`, which as root needs neither D-Bus nor polkit.
+//! What `systemctl show` prints.
 
-use std::{io, process::Stdio, time::Duration};
+use std::time::Duration;
 
-use tokio::{process::Command, time::timeout};
-
-use super::name::UnitName;
 use crate::supervise::process::Exit;
 
 /// Timeout of a question. It needs 50 ms on a busy host, and longer while systemd executes itself again (`daemon-reexec`).
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
 /// The properties that are read.
-const PROPERTIES: &str = "--property=LoadState,ActiveState,SubState,MainPID,InvocationID,ExecMainPID,ExecMainCode,ExecMainStatus,\
+pub(super) const PROPERTIES: &str = "--property=LoadState,ActiveState,SubState,MainPID,InvocationID,ExecMainPID,ExecMainCode,ExecMainStatus,\
      ExecMainStartTimestampMonotonic,ConditionResult,ConditionTimestampMonotonic,NeedDaemonReload,FragmentPath,DropInPaths,KillMode,KillSignal,\
      TimeoutStopUSec,RestartUSec,OOMPolicy,ExecCondition,ExecStop,ExecStopPost";
 
@@ -21,30 +18,6 @@ pub(super) const MAIN_START: &str = "ExecMainStartTimestampMonotonic";
 /// What systemd shows of a unit: pairs of property and value. A property can have several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown(Vec<(String, String)>);
-
-pub(super) async fn show(unit: &UnitName) -> io::Result<Shown> {
-    Ok(Shown::parse(&run(&["show", "--no-pager", PROPERTIES, "--", unit.as_str()], LIMIT).await?))
-}
-
-/// The output of `systemctl`. The error has its message.
-pub(super) async fn run(words: &[&str], limit: Duration) -> io::Result<String> {
-    let mut command = Command::new("systemctl");
-    command.args(words).env("LC_ALL", "C").env("SYSTEMD_COLORS", "0").stdin(Stdio::null()).kill_on_drop(true);
-    let failed = |why: &str| io::Error::other(format!("systemctl {}: {}", words[0], why.trim()));
-    let output = match timeout(limit, command.output()).await {
-        Ok(output) => output.map_err(|error| failed(&error.to_string()))?,
-        Err(_) => {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                failed("systemd does not respond").to_string(),
-            ));
-        }
-    };
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(failed(&format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))),
-    }
-}
 
 impl Shown {
     pub(super) fn parse(text: &str) -> Self {
