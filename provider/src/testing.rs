@@ -45,7 +45,7 @@ pub mod simulation {
     use grit_plugin::Registry;
 
     pub use crate::{
-        client::{Clients, SimulatedWrapper},
+        client::{Clients, Connect},
         gitlab::{Answer, Connections, GitlabError, SimulatedGitlab},
         random::set_source,
     };
@@ -66,9 +66,9 @@ pub mod resources {
 
 pub mod transport {
     pub use grit_ssh::{
-        Attribute, Cause, ChannelRefusal, CommandError, Confirmation, ConnectionMethod, HostKeyRefusal,
-        HostKeyVerdict, HostPort, InvalidOption, KeyError, Peer, Phase, Reachability, Route, Secret,
-        TransportError, WrapperAddress,
+        Attribute, BoxStream, Cause, ChannelRefusal, CommandError, Confirmation, ConnectionMethod,
+        HostKeyRefusal, HostKeyVerdict, HostPort, InvalidOption, KeyError, Peer, Phase, Reachability, Route,
+        Secret, Target, TransportError, Tunnel, TunnelMonitor, WrapperAddress,
     };
 }
 
@@ -106,7 +106,7 @@ impl Connections {
     #[expect(clippy::expect_used, reason = "for tests")]
     pub fn client(&self, key: &str, runner_manager: &Json) -> WrapperClient {
         let entry: RunnerManagerArgs = decode(runner_manager);
-        entry.resolve(key, &self.0).expect("addresses").client().over_ssh().expect("an SSH client")
+        entry.resolve(key, &self.0).expect("addresses").client().into_wrapper_client()
     }
 }
 

@@ -2,17 +2,26 @@
 
 use std::{fmt, io, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{FutureExt as _, future, future::BoxFuture};
+use futures::{FutureExt as _, StreamExt as _, future, future::BoxFuture};
 use grit_proto::wrapper_v1 as v1;
 use hyper::StatusCode;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     daemon::{
         callback::AllowedUrls,
-        control::{Changes, Control},
+        control::Control,
         run::supervisor::{child_continues, unit_continues},
-        serve::requester::Requester,
+        serve::{
+            grpc::{self, Api, Connection},
+            requester::Requester,
+        },
     },
     runner::{self, Access, ConfigError, Endpoint, GetError, Health, OnLine, Prober, Server},
     supervise::{
@@ -143,11 +152,17 @@ pub struct Wrapper {
 }
 
 /// A client of a wrapper.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     pub supervisor: Handle,
-    control: Control,
     health: watch::Receiver<Health>,
+    connect: mpsc::UnboundedSender<Connection<Box<dyn Stream>>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
 }
 
 /// The first request of a wrapper.
@@ -222,7 +237,7 @@ impl Wrapper {
         if by_unit {
             control = control.of_unit(None);
         }
-        let handle = supervisor.clone();
+        let (handle, (connect, accepted)) = (supervisor.clone(), mpsc::unbounded_channel());
         let others = async move {
             let first = async {
                 match first {
@@ -233,19 +248,28 @@ impl Wrapper {
             };
             tokio::join!(biased; first, prober.read_config(&publish_health));
             let gap = prober.request_gap().run(handle.clone());
-            tokio::join!(biased; gap, prober.run(handle, publish_health));
+            let api = Api::new(control, Arc::default());
+            let connections = UnboundedReceiverStream::new(accepted).map(Ok);
+            let served = grpc::serve_connections(connections, api, CancellationToken::new());
+            let _ended = tokio::join!(biased; gap, prober.run(handle, publish_health), served);
         };
         Self {
             supervisor: task.run().boxed(),
             others: others.boxed(),
-            client: Client { supervisor, control, health },
+            client: Client { supervisor, health, connect },
         }
     }
 }
 
 impl Client {
-    pub fn status(&self) -> v1::Status {
-        self.control.status()
+    /// Opens a connection to the gRPC server of the wrapper. Its requests are those of this user.
+    pub fn connect(&self, stream: impl Stream, uid: u32) {
+        let requester = Requester::Unix { uid, gid: uid, pid: None };
+        let connection = Connection::of(Box::new(stream) as Box<dyn Stream>, requester);
+        if let Some(connection) = connection {
+            // After the end of the wrapper, it is closed.
+            let _closed = self.connect.send(connection);
+        }
     }
 
     /// The level of the last probe.
@@ -257,51 +281,12 @@ impl Client {
     pub async fn probed(&mut self) -> bool {
         self.health.changed().await.is_ok()
     }
-
-    /// The changes of the status from now on.
-    pub fn watch(&self) -> Watch {
-        let mut changes = self.control.changes();
-        let status = changes.status();
-        Watch { changes, status }
-    }
-
-    /// # Errors
-    ///
-    /// The response that a client receives.
-    pub async fn drain(&self, request: v1::DrainRequest) -> Result<(), tonic::Status> {
-        self.control.drain(request, ROOT).await.map(drop).map_err(tonic::Status::from)
-    }
-
-    /// # Errors
-    ///
-    /// The response that a client receives.
-    pub async fn start(&self) -> Result<(), tonic::Status> {
-        self.control.start(ROOT).await.map(drop).map_err(tonic::Status::from)
-    }
 }
 
-const ROOT: Requester = Requester::Unix { uid: 0, gid: 0, pid: None };
+/// The server's end of a connection.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-/// The changes of a status, as the stream of `Watch` has them.
-#[derive(Debug)]
-pub struct Watch {
-    changes: Changes,
-    status: v1::Status,
-}
-
-impl Watch {
-    /// Returns at the next status that differs from the one before. `false` after the end of the supervisor.
-    pub async fn next(&mut self) -> bool {
-        while self.changes.next().await.is_some() {
-            let status = self.changes.status();
-            if status != self.status {
-                self.status = status;
-                return true;
-            }
-        }
-        false
-    }
-}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
 fn parsed(text: Option<&[u8]>) -> io::Result<Option<Saved>> {
     text.map(|text| Saved::parse(text).map_err(|error| io::Error::other(format!("{error:?}")))).transpose()
@@ -311,6 +296,11 @@ fn parsed(text: Option<&[u8]>) -> io::Result<Option<Saved>> {
 #[must_use]
 pub fn saved(text: &[u8]) -> Option<Supervision> {
     Saved::parse(text).ok().map(|saved| saved.supervision)
+}
+
+/// The wall clock of this thread follows the clock of its runtime from now on.
+pub fn use_virtual_wall_clock() {
+    supervise::use_virtual_wall_clock();
 }
 
 /// The time of the kernel's monotonic clock at this instant.

@@ -15,7 +15,7 @@ mod wrapper;
 mod wrapper_client;
 
 pub(crate) use any::Client;
-pub use any::{Clients, SimulatedWrapper};
+pub use any::{Clients, Connect};
 pub(crate) use contacts::{Contact, Contacts, Offer, Waiting};
 pub(crate) use drain_info::{CancelledDrain, DrainInfo};
 pub use error::ClientError;

@@ -9,12 +9,13 @@ use grit_proto::{
     runner_wrapper::{self as upstream, process_wrapper_client::ProcessWrapperClient},
     wrapper_v1::{self as v1, wrapper_client::WrapperClient as V1Client},
 };
-use grit_ssh::{Connector, Target, TunnelMonitor};
+use grit_ssh::{Target, TunnelMonitor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, transport::Channel};
 
 use super::{
+    any::Connect,
     channel,
     error::ClientError,
     limits::MAX_MESSAGE,
@@ -37,7 +38,7 @@ pub struct WrapperClient {
 
 struct Shared {
     target: Target,
-    connector: Connector,
+    connect: Arc<dyn Connect>,
     open: tokio::sync::Mutex<Option<OpenConnection>>,
     /// The API of the wrapper, once it was found out over the open connection.
     api: Mutex<Option<Api>>,
@@ -64,10 +65,15 @@ enum Api {
 
 impl WrapperClient {
     /// A client of this runner manager's wrapper. Opens no connection.
-    pub fn new(connector: Connector, target: Target) -> Self {
+    pub fn new(connect: Arc<dyn Connect>, target: Target) -> Self {
         let (open, watch) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
-        let shared = Shared { target, connector, open, api: Mutex::default(), watch };
+        let shared = Shared { target, connect, open, api: Mutex::default(), watch };
         Self { shared: Arc::new(shared), deadline: None }
+    }
+
+    /// Shows the result of a call to a simulation.
+    pub(super) fn called(&self, result: Result<Option<&Snapshot>, &ClientError>) {
+        self.shared.connect.called(&self.shared.target, result);
     }
 
     /// `None`: not known yet. It is found out again for each connection, because the wrapper may have been replaced.
@@ -104,7 +110,7 @@ impl WrapperClient {
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let OpenConnection { channel, monitor } = self.open().await?;
-        let limit = self.shared.connector.limits().call;
+        let limit = self.shared.connect.call_limit();
         let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         let limit = left.map_or(limit, |left| left.min(limit));
         match tokio::time::timeout(limit, call(channel)).await {
@@ -128,7 +134,7 @@ impl WrapperClient {
         if let Some(open) = &*open {
             return Ok(open.clone());
         }
-        let tunnel = self.shared.connector.open(&self.shared.target, self.deadline).await?;
+        let tunnel = self.shared.connect.open(&self.shared.target, self.deadline).await?;
         match channel::over(tunnel.stream).await {
             Ok(channel) => {
                 tunnel.monitor.first_byte().await?;

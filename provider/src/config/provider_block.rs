@@ -103,7 +103,7 @@ impl Configuration {
         let ssh = block.ssh.unwrap_or_default();
         let connector = Connector::new(ssh.settings(max_handshakes));
         let (clients, connections) =
-            simulated.unwrap_or_else(|| (Clients::Ssh(connector.clone()), Connections::Https));
+            simulated.unwrap_or_else(|| (Clients::new(connector.clone()), Connections::Https));
         let gitlab = block.gitlab.as_option().map(|gitlab| gitlab.client(&connections, &variable));
         let (contacts, retry) = (Contacts::default(), block.retry.as_option());
         Self { connector, clients, contacts, ssh, gitlab, retry, job_url }

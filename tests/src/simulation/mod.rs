@@ -100,6 +100,7 @@ fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome
     grit_provider::testing::simulation::set_source(random::of_provider(scenario.seed));
     // Its clock is that of the runtime.
     let entered = runtime.enter();
+    grit_wrapper::testing::use_virtual_wall_clock();
     let world = World::new(scenario);
     drop(entered);
     let run = async {
@@ -117,6 +118,7 @@ fn simulate(scenario: &Scenario, users: impl AsyncFnOnce(Arc<World>)) -> Outcome
     let mut end = world.end();
     // They hold the world.
     end.hosts.clear();
+    end.connections.clear();
     if panic.is_some() {
         end.violation("the program", "it panicked");
     }

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use grit_proto::wrapper_v1 as v1;
+use grit_provider::testing::client::{RunnerStatus, Snapshot};
 use tokio::time::Instant;
 
-use super::{network::Request, world::Inner};
+use super::world::Inner;
 
 /// limits: "a host that does not respond for 20 s has reported the exit before". The last attempt begins one second before.
 const UNANSWERED: Duration = Duration::from_secs(19);
@@ -76,7 +76,7 @@ struct Gate {
 /// When a manager is healthy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    pub(super) level: v1::Level,
+    pub(super) level: &'static str,
     pub(super) min_jobs: u64,
     pub(super) stable_for: Duration,
 }
@@ -103,14 +103,14 @@ impl Origin {
     }
 
     /// The answer of the wrapper of an instance has arrived.
-    pub(super) fn received(&self, instance: &str, address: &str, status: &v1::Status) {
+    pub(super) fn received(&self, instance: &str, address: &str, status: &Snapshot) {
         let known = &mut *self.known();
         known.absences.remove(address);
         known.reached.insert(address.to_owned());
         known.at.insert(address.to_owned(), instance.to_owned());
         known.answered.insert(address.to_owned(), Some(Instant::now()));
-        let is_healthy = status.state() == v1::State::Running && status.drain.is_none();
-        if matches!(status.state(), v1::State::Stopped | v1::State::Failed) {
+        let is_healthy = status.report.status == RunnerStatus::Running;
+        if status.report.status == RunnerStatus::Stopped {
             known.stopped.insert(instance.to_owned());
         } else {
             known.stopped.remove(instance);
@@ -157,22 +157,6 @@ impl Origin {
     /// The apply keeps, or has created, a drain resource of this instance.
     pub(super) fn keeps(&self, instance: &str) {
         self.known().kept.insert(instance.to_owned());
-    }
-
-    /// A request that changes something is carried out.
-    pub(super) fn changes(&self, world: &mut Inner, instance: &str, request: &Request) {
-        let is_users = self.known().drains.is_none();
-        let is_drained = world.hosts.get(instance).is_some_and(|host| host.promise.accepted);
-        match request {
-            Request::Drain(_) => {
-                world.excuses.remove(instance);
-            }
-            // rollout: "Do not start them, [...]: a new runner would accept jobs, and its instance is destroyed without a drain."
-            Request::Start if is_users && is_drained => {
-                world.excuses.insert(instance.to_owned(), "a user started its runner after the drain");
-            }
-            Request::Start => {}
-        }
     }
 
     /// Whether the wrapper of this instance has reported the exit of its runner.
@@ -234,6 +218,11 @@ impl Origin {
     }
 }
 
+/// The order of the levels.
+fn rank(level: &str) -> Option<usize> {
+    ["none", "process", "ready", "polling", "working"].iter().position(|known| *known == level)
+}
+
 impl Known {
     fn drain(&self, instance: &str) -> Option<&Drain> {
         self.drains.as_ref()?.get(instance)
@@ -271,10 +260,12 @@ fn gone_at<'a>(drains: &'a BTreeMap<String, Drain>, world: &Inner, address: &str
 }
 
 impl Gate {
-    fn received(&mut self, instance: &str, status: &v1::Status, is_running: bool) {
-        let health = status.health.clone().unwrap_or_default();
-        let has_jobs = health.jobs_succeeded.unwrap_or_default() >= self.needs.min_jobs;
-        if !is_running || health.level() < self.needs.level || !has_jobs {
+    fn received(&mut self, instance: &str, status: &Snapshot, is_running: bool) {
+        let detail = status.detail.as_deref();
+        let succeeded = detail.and_then(|detail| detail.evidence.jobs_succeeded);
+        let has_jobs = succeeded.unwrap_or_default() >= self.needs.min_jobs;
+        let has_level = detail.is_some_and(|detail| rank(detail.level.as_str()) >= rank(self.needs.level));
+        if !is_running || !has_level || !has_jobs {
             self.healthy_since.remove(instance);
             return;
         }

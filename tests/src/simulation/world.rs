@@ -18,7 +18,7 @@ use super::{
     fault::Aimed,
     gitlab::Gitlab,
     host::Host,
-    network::{Fault, LateRequest},
+    network::{Fault, Wire},
     random::Random,
     scenario::{Owners, Scenario},
     trace::Trace,
@@ -75,9 +75,9 @@ pub(super) enum Happening {
         fault: super::fault::Fault,
     },
     DiskWorks,
-    /// A request arrives that was on its way for long.
-    LateRequest {
-        number: u64,
+    /// A connection is closed.
+    ConnectionLost {
+        number: u32,
     },
     Host(super::host::Happens),
 }
@@ -135,7 +135,8 @@ pub(super) struct Inner {
     /// The number of drains that operators have requested.
     pub(super) drains: u64,
     pub(super) owners: Owners,
-    pub(super) late: Vec<LateRequest>,
+    /// All connections, by number.
+    pub(super) connections: BTreeMap<u32, Arc<Wire>>,
     /// Faults that wait for a state of a wrapper: the first one is next.
     pub(super) aims: VecDeque<Aimed>,
     /// The instances of which a drain was requested.
@@ -165,7 +166,7 @@ impl World {
             next_pid: 100,
             drains: 0,
             owners: scenario.owners,
-            late: Vec::new(),
+            connections: BTreeMap::new(),
             aims: VecDeque::new(),
             asked: BTreeSet::new(),
             excuses: BTreeMap::new(),
@@ -287,6 +288,7 @@ impl Inner {
     fn happen(&mut self, host: &str, what: Happening) {
         match what {
             Happening::JobArrives => return self.job_arrives(),
+            Happening::ConnectionLost { number } => return self.connection_lost(number),
             Happening::Fault { host, fault } => return self.fault_happens(host, fault),
             Happening::RequestArrives { request } => return self.request_arrives(request),
             Happening::HoldEnds { request } => return self.hold_ends(request),
@@ -307,8 +309,8 @@ impl Inner {
             Happening::Aimed { fault } => self.fault_of_host(host, fault),
             Happening::DiskWorks => self.disk(host, true),
             Happening::Host(what) => self.happens(host, what),
-            Happening::LateRequest { number } => self.late_request_arrives(host, number),
             Happening::JobArrives
+            | Happening::ConnectionLost { .. }
             | Happening::Fault { .. }
             | Happening::RequestArrives { .. }
             | Happening::HoldEnds { .. }

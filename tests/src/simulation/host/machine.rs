@@ -51,6 +51,7 @@ impl Inner {
             instance,
             if running.is_some() { "instance destroyed with its runner" } else { "instance destroyed" },
         );
+        self.connections_die(instance);
         let Some(host) = self.hosts.remove(instance) else { return };
         host.news.notify_waiters();
         if self.addresses.get(&host.address).is_some_and(|at| at == instance) {
@@ -138,6 +139,7 @@ impl Inner {
         }
         host.news.notify_waiters();
         let pids: Vec<_> = host.strays.iter().chain(&host.runner).map(|runner| runner.pid).collect();
+        self.connections_die(instance);
         self.log(instance, "host is off");
         self.keep_saved_promise(instance);
         for pid in pids {

@@ -134,6 +134,8 @@ pub(super) struct Host {
     setup: Setup,
     /// What restarts the wrapper waits for some milliseconds only.
     restarts_quickly: bool,
+    /// When a late request has arrived.
+    late_at: Option<Instant>,
     /// A process has ended.
     news: Arc<Notify>,
     /// The callbacks of its drains.
@@ -240,6 +242,7 @@ impl Inner {
             keeps_file: random.percent(if is_unit { 10 } else { 40 }),
             setup,
             restarts_quickly: random.percent(30),
+            late_at: None,
             news: Arc::default(),
             callbacks: Vec::new(),
             loads: random.millis(50, 2_900),
@@ -282,8 +285,11 @@ impl Inner {
         }
     }
 
-    pub(super) fn cancelled(&mut self, instance: &str) {
-        self.log(instance, "drain cancelled, or runner started");
+    /// A request arrives that was on its way for long.
+    pub(super) fn late_request_arrives(&mut self, instance: &str) {
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.late_at = Some(Instant::now());
+        }
     }
 
     /// What happens on a host by itself.

@@ -1,6 +1,7 @@
 //! The wrapper process of a host: the real program, which the simulation polls, holds up and kills.
 
 use std::{
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -9,7 +10,7 @@ use std::{
 
 use grit_wrapper::{
     supervise::{Callback, Cancel, Completion, HandleError, Stop, Supervision},
-    testing::{Client, First, Settings, Wrapper as Program},
+    testing::{Client, First, Settings, Stream, Wrapper as Program},
 };
 use tokio::{
     task::AbortHandle,
@@ -26,7 +27,6 @@ use super::{
 };
 
 /// A wrapper process.
-#[derive(Debug)]
 pub(in crate::simulation) struct Wrapper {
     number: u32,
     /// It is the command of `ExecStop=`, and exits after the runner.
@@ -35,6 +35,8 @@ pub(in crate::simulation) struct Wrapper {
     pub(super) supervision: Supervision,
     /// `None`: it has just been started.
     pub(super) client: Option<Client>,
+    /// Connections that wait for it.
+    backlog: Vec<(Box<dyn Stream>, u32)>,
     tasks: Vec<AbortHandle>,
     pub(super) reads: Reads,
     /// Its only thread waits until then: for a slow write, or for the exec of the runner.
@@ -96,6 +98,7 @@ impl Wrapper {
             is_exec_stop,
             supervision: Supervision::default(),
             client: None,
+            backlog: Vec::new(),
             tasks: Vec::new(),
             reads: Reads::default(),
             frozen_until: Instant::now(),
@@ -111,6 +114,14 @@ impl Wrapper {
         self.number
     }
 
+    /// A connection of a client, whose requests are those of this user.
+    pub(in crate::simulation) fn accept(&mut self, stream: impl Stream, uid: u32) {
+        match &self.client {
+            Some(client) => client.connect(stream, uid),
+            None => self.backlog.push((Box::new(stream), uid)),
+        }
+    }
+
     pub(super) fn is_frozen(&self) -> bool {
         Instant::now() < self.frozen_until
     }
@@ -121,6 +132,12 @@ impl Wrapper {
         policy: &grit_wrapper::supervise::Policy,
     ) -> Option<(&'static str, Option<Instant>)> {
         Some((table::variant(&self.supervision.state, policy)?, self.supervision.due()))
+    }
+}
+
+impl fmt::Debug for Wrapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wrapper {}", self.number)
     }
 }
 
@@ -192,6 +209,9 @@ fn start(seen: &Seen, first: First, saved: Option<Vec<u8>>) {
     wrapper.client = Some(program.client.clone());
     now.has_continued(&seen.instance);
     let Some(wrapper) = now.wrapper(&seen.instance, seen.number) else { return };
+    for (stream, uid) in std::mem::take(&mut wrapper.backlog) {
+        program.client.connect(stream, uid);
+    }
     let supervisor = {
         let seen = seen.clone();
         let task = program.supervisor;
@@ -449,6 +469,20 @@ impl Inner {
             let (_, completion) = wrapper.callbacks.remove(at);
             tokio::spawn(completion.report());
         }
+    }
+}
+
+impl Inner {
+    /// The wrapper has accepted a request. It answers when it has done what follows.
+    pub(super) fn answers_later(&mut self, instance: &str, number: u32) {
+        let client = self.hosts.get(instance).and_then(Host::client);
+        let (Some(world), Some(client)) = (self.world.upgrade(), client) else { return };
+        let instance = instance.to_owned();
+        tokio::spawn(async move {
+            if client.supervisor.ping().await.is_ok() {
+                answered(&world, &instance, number, true).await;
+            }
+        });
     }
 }
 

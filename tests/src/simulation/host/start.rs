@@ -140,6 +140,7 @@ impl Inner {
         host.kill_in = None;
         let Some(wrapper) = host.wrapper_is_gone() else { return };
         let state = wrapper.supervision.state.public().name();
+        self.connections_close(instance, wrapper.number());
         self.log(instance, format!("wrapper {} {how} in state {state}", wrapper.number()));
         self.trace.count(format!("wrapper killed while {state}"));
         if wrapper.is_frozen() {
@@ -197,6 +198,7 @@ impl Inner {
         (host.promise.leaving, host.saved_promise.leaving) = (false, false);
         let Some(wrapper) = host.wrapper_is_gone() else { return };
         self.keep_saved_promise(instance);
+        self.connections_close(instance, number);
         self.log(instance, format!("wrapper {number} exits"));
         self.trace.count("wrapper exits after its runner");
         self.wrapper_ended(instance, &wrapper, false);

@@ -1,5 +1,7 @@
 //! What the model learns of each transition of a wrapper's supervisor, and what must hold then.
 
+use std::time::Duration;
+
 use grit_wrapper::{
     supervise::{Effect, Event, Mode, State, Step, Stop, StopOutcome},
     testing::is_held,
@@ -14,12 +16,17 @@ use super::{
     table,
 };
 
+/// A late request is handled soon after its arrival.
+const LATE: Duration = Duration::from_secs(30);
+
 impl Inner {
     /// A transition of the wrapper with this number, before its effects.
     pub(super) fn stepped(&mut self, instance: &str, number: u32, event: &Event, step: &Step) {
         if let Err(Killed) = self.operates(instance, number) {
             return;
         }
+        let is_accepted = step.answer.is_ok();
+        self.received(instance, event, is_accepted);
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let Some(wrapper) = &mut host.wrapper else { return };
         let (name, row_name) = (event_name(event), table::event_row(event));
@@ -40,7 +47,9 @@ impl Inner {
         }
         if answer.is_ok() && !matches!(request, Request::None) {
             host.is_answered = false;
+            self.answers_later(instance, number);
         }
+        let Some(host) = self.hosts.get_mut(instance) else { return };
         host.promise.answered(&request, answer, is_leave(event));
         if let (Some(stop), false, true) = (stop_of(event), is_open, answer.is_ok()) {
             let pid = host.runner.as_ref().map(|runner| runner.pid);
@@ -77,6 +86,31 @@ impl Inner {
         self.noted(instance, number, event, &earlier);
         self.reads_follow(instance);
         self.meet_aims(instance);
+    }
+
+    /// A request of a provider process is handled.
+    fn received(&mut self, instance: &str, event: &Event, is_accepted: bool) {
+        match event {
+            Event::Stop(stop) => {
+                let number = stop.requested_by.strip_prefix("uid ").and_then(|rest| rest.split(',').next());
+                let wire = number.and_then(|number| self.connections.get(&number.parse().ok()?)).cloned();
+                let Some(wire) = wire else { return };
+                let is_forceful = stop.mode == Mode::Forceful;
+                wire.origin.sends_drain(self, instance, &wire.address, is_forceful);
+                self.excuses.remove(instance);
+                if is_accepted {
+                    self.accepted(instance, is_forceful);
+                }
+            }
+            Event::Start if is_accepted => {
+                let Some(host) = self.hosts.get(instance) else { return };
+                let is_late = host.late_at.is_some_and(|at| at.elapsed() < LATE);
+                if is_late && host.promise.accepted {
+                    self.excuses.insert(instance.to_owned(), "a request to start its runner was late");
+                }
+            }
+            _ => {}
+        }
     }
 
     /// What the supervisor has learned.

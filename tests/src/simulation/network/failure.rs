@@ -2,12 +2,9 @@
 
 use std::{io, time::Duration};
 
-use grit_provider::testing::{
-    client::ClientError,
-    transport::{
-        Attribute, Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict,
-        InvalidOption, KeyError, Peer, Phase, Route, TransportError,
-    },
+use grit_provider::testing::transport::{
+    Attribute, Cause, ChannelRefusal, CommandError, ConnectionMethod, HostKeyRefusal, HostKeyVerdict,
+    InvalidOption, KeyError, Peer, Phase, Route, TransportError,
 };
 use tonic::Code;
 
@@ -142,18 +139,19 @@ impl Failure {
         }
     }
 
-    /// The error of a call, which took `limit`.
-    pub(super) fn error(self, method: &'static str, route: &Route, limit: Duration) -> ClientError {
-        if let Some(code) = self.code() {
-            let message = format!("{self:?}");
-            return ClientError::Status { method, code, message, route: Box::new(route.clone()) };
-        }
+    /// The error of an attempt to connect, which took `limit`.
+    pub(super) fn error(self, route: &Route, limit: Duration) -> TransportError {
         let (phase, cause) = self.cause(limit);
         let mut route = route.clone();
         if self == Self::JumpHostUnknown {
             (route.method, route.hop) = (ConnectionMethod::ProxyJump, Some(1));
         }
-        TransportError::at(phase, route, cause).into()
+        TransportError::at(phase, route, cause)
+    }
+
+    /// Whether a proxy responds, with a gRPC status.
+    pub(super) fn is_response(self) -> bool {
+        self.code().is_some()
     }
 
     /// Whether no host responds, as runner_drain (Hosts that are gone) has it: "Connection refused, host unreachable, no response to the TCP
@@ -191,7 +189,7 @@ impl Failure {
             | Self::WrapperSilent
             | Self::WrapperCloses
             | Self::Protocol => Shown::Verified,
-            _ if self.code().is_some() => Shown::Refused,
+            _ if self.is_response() => Shown::Refused,
             _ => Shown::Nothing,
         }
     }
@@ -211,7 +209,7 @@ impl Failure {
         )
     }
 
-    fn code(self) -> Option<Code> {
+    pub(super) fn code(self) -> Option<Code> {
         Some(match self {
             Self::Unavailable => Code::Unavailable,
             Self::Exhausted => Code::ResourceExhausted,

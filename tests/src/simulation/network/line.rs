@@ -1,26 +1,25 @@
-//! The way from the provider to the wrapper at one address: the simulated client of a wrapper.
+//! The ways from one provider process to the wrappers: what the process opens its connections with, in place of SSH.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures::future::{BoxFuture, FutureExt as _, pending};
-use grit_proto::wrapper_v1 as v1;
+use futures::future::{BoxFuture, FutureExt as _};
 use grit_provider::testing::{
-    client::ClientError,
-    simulation::SimulatedWrapper,
-    transport::{Cause, ChannelRefusal, ConnectionMethod, Phase, Route, TransportError},
+    client::{ClientError, Snapshot},
+    simulation::Connect,
+    transport::{Cause, ChannelRefusal, ConnectionMethod, Phase, Route, Target, TransportError, Tunnel},
 };
-use grit_wrapper::testing::Client;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::{Failure, Fault, errors};
+use super::{
+    Failure, Fault, errors, proxy,
+    wire::{End, Monitor, Wire, ends},
+};
 use crate::simulation::{
-    host::{Host, program::answered},
+    host::Host,
     origin::{Origin, Shown},
     world::{Happening, Inner, World},
 };
@@ -28,378 +27,246 @@ use crate::simulation::{
 /// The default of `connect_timeout`, which is the limit of a connection that no one answers.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// The health check connects to old runners before it requests their drains, so a drain can follow a refused login once.
-const LOGINS: u32 = 2;
+/// In one process: the health check looks at an old runner, and requests its drain later, and then the drain follows.
+const LOGINS: u32 = 3;
 
-#[derive(Debug)]
-pub(in crate::simulation) struct Line {
+/// All ways of one process.
+pub(in crate::simulation) struct Lines {
     world: Arc<World>,
     origin: Arc<Origin>,
-    address: String,
-    route: Route,
+    /// By address.
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+/// What the process knows of one address.
+#[derive(Debug, Default)]
+struct Known {
+    /// The instance that it has reached last.
+    instance: Option<String>,
+    /// What the last failure to connect shows: whether no host responds, `None` if it was not attempted, and what it shows of the host.
+    failed: Option<(Option<bool>, Shown)>,
     /// The refused logins.
-    refused: AtomicU32,
+    refused: u32,
 }
 
-/// A request that changes something.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::simulation) enum Request {
-    Drain(v1::DrainRequest),
-    Start,
-}
-
-/// A request on its way, to the wrapper process with this number.
-#[derive(Debug)]
-pub(in crate::simulation) struct LateRequest {
-    request: Request,
-    wrapper: u32,
-}
-
-/// How far a call came.
-enum Arrival {
-    Done(Result<Response, ClientError>),
-    Failed(ClientError),
+/// Where an attempt to connect leads.
+enum Leads {
+    /// To a wrapper, over this connection.
+    To(Arc<Wire>),
     Fails(Failure),
     /// Nothing answers, until the limit.
     Unanswered,
-    NoResponse,
+    /// The socket of the wrapper does not exist.
+    NoSocket,
 }
 
-impl Line {
-    pub(in crate::simulation) fn new(world: Arc<World>, origin: Arc<Origin>, address: String) -> Self {
-        Self { world, origin, route: route(&address), address, refused: AtomicU32::new(0) }
+impl Lines {
+    pub(in crate::simulation) fn new(world: Arc<World>, origin: Arc<Origin>) -> Self {
+        Self { world, origin, known: Mutex::default() }
     }
 
-    fn error(&self, phase: Phase, cause: Cause) -> ClientError {
-        TransportError::at(phase, self.route.clone(), cause).into()
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The instance at whose wrapper a request arrives, or why it arrives nowhere.
-    fn arrive(&self, world: &mut Inner, method: &'static str) -> Result<String, Arrival> {
-        match world.fault(&self.address) {
-            Some(Fault::Silent) => return Err(Arrival::Unanswered),
-            Some(Fault::Fails(failure)) => return Err(self.fails(world, method, failure)),
+    fn leads(&self, address: &str) -> Leads {
+        let mut world = self.world.now();
+        let fault = world.fault_until(address);
+        match fault {
+            Some((Fault::Silent, _)) => return Leads::Unanswered,
+            Some((Fault::Fails(failure), end)) => {
+                let refused = self.known().entry(address.to_owned()).or_default().refuses(failure);
+                if failure.is_final() {
+                    world.log(address, format!("{failure:?}, {refused} times in this process"));
+                }
+                if refused > LOGINS {
+                    let what = format!("a rejected login or host key is tried again ({failure:?})");
+                    world.violation(address, what);
+                }
+                if !failure.is_response() {
+                    return Leads::Fails(failure);
+                }
+                let wire = self.wire(&mut world, address, None);
+                // With the fault, the proxy goes.
+                world.at("", end, Happening::ConnectionLost { number: wire.number });
+                return Leads::To(wire);
+            }
             _ => {}
         }
-        let instance = world.addresses.get(&self.address).ok_or(Arrival::Unanswered)?;
-        match world.hosts.get(instance) {
-            Some(host) if host.is_off() => Err(Arrival::Unanswered),
-            Some(host) if host.wrapper.is_some() => Ok(instance.clone()),
-            Some(_) => {
-                let reason = ChannelRefusal::ConnectFailed;
-                let cause = Cause::ChannelRefused { reason, text: "open failed".to_owned() };
-                Err(Arrival::Failed(self.error(Phase::Channel, cause)))
+        let Some(instance) = world.addresses.get(address).cloned() else { return Leads::Unanswered };
+        match world.hosts.get(&instance) {
+            Some(host) if host.is_off() => Leads::Unanswered,
+            Some(Host { wrapper: Some(wrapper), .. }) => {
+                let number = wrapper.number();
+                self.known().entry(address.to_owned()).or_default().instance = Some(instance.clone());
+                Leads::To(self.wire(&mut world, address, Some((instance, number))))
             }
-            None => Err(Arrival::Unanswered),
+            Some(_) => Leads::NoSocket,
+            None => Leads::Unanswered,
         }
     }
 
-    fn fails(&self, world: &mut Inner, method: &'static str, failure: Failure) -> Arrival {
-        if failure.is_final() && self.refused.fetch_add(1, Relaxed) >= LOGINS {
-            let what = format!("{method}: a rejected login or host key is tried again ({failure:?})");
-            world.violation(&self.address, what);
-        }
-        Arrival::Fails(failure)
+    fn wire(&self, world: &mut Inner, address: &str, reaches: Option<(String, u32)>) -> Arc<Wire> {
+        let number = world.next_connection();
+        let is_after_half_open = world.fault(address) == Some(Fault::HalfOpen);
+        let (line, origin) = ((address.to_owned(), route(address)), Arc::clone(&self.origin));
+        let wire = Wire::new(Arc::clone(&self.world), number, line, reaches, origin, is_after_half_open);
+        world.connections.insert(number, Arc::clone(&wire));
+        wire
     }
 
-    /// One call: there, what the wrapper does, and back.
-    async fn call(
-        &self,
-        method: &'static str,
-        deadline: Option<Instant>,
-        work: Work<'_>,
-    ) -> Result<Response, ClientError> {
+    async fn open(&self, address: &str, deadline: Option<Instant>) -> Result<Tunnel, TransportError> {
         let begin = Instant::now();
         let left =
             |limit: Duration| deadline.map_or(limit, |end| limit.min(end.saturating_duration_since(begin)));
-        let latency = self.world.now().latency(&self.address);
+        let latency = self.world.now().latency(address);
         sleep(latency).await;
-        let arrival = match timeout(left(CALL_LIMIT), self.carry_out(method, work)).await {
-            Ok(arrival) => arrival,
-            Err(_) => Arrival::NoResponse,
+        let error = |phase, cause| TransportError::at(phase, route(address), cause);
+        let failed = |is_absent, shown| {
+            self.known().entry(address.to_owned()).or_default().failed = Some((is_absent, shown));
         };
-        if !matches!(arrival, Arrival::Done(_)) {
-            self.origin.no_answer(&self.address);
-        }
-        let (mut is_absent, mut shown) = (Some(false), Shown::Nothing);
-        let error = match arrival {
-            Arrival::Done(done) => {
-                sleep(latency).await;
-                return done;
+        match self.leads(address) {
+            Leads::To(wire) => {
+                let (client, server) = ends(&wire);
+                match &wire.reaches {
+                    Some((instance, number)) => {
+                        self.world.now().connect(instance, *number, server, wire.number);
+                    }
+                    None => {
+                        let fault = self.world.now().fault(address);
+                        let Some(Fault::Fails(failure)) = fault else {
+                            return Err(error(Phase::Call, Cause::Lost("reset by peer".to_owned())));
+                        };
+                        proxy::serve(server, failure);
+                    }
+                }
+                self.known().entry(address.to_owned()).or_default().failed = None;
+                let limit = left(CONNECT_LIMIT);
+                let monitor = Arc::new(Monitor { wire, until: begin + limit, limit });
+                Ok(Tunnel { stream: Box::new(client), monitor })
             }
-            Arrival::Failed(error) => {
-                shown = Shown::Verified;
-                error
-            }
-            Arrival::Fails(failure) => {
-                (is_absent, shown) = (failure.is_absent(), failure.shows());
+            Leads::Fails(failure) => {
                 if failure.is_final() {
-                    self.origin.rejected(&self.address);
+                    self.origin.rejected(address);
                 }
                 let limit = failure.takes().map(left).unwrap_or_default();
                 sleep(limit).await;
-                failure.error(method, &self.route, limit)
+                failed(failure.is_absent(), failure.shows());
+                Err(failure.error(&route(address), limit))
             }
-            Arrival::Unanswered => {
+            Leads::Unanswered => {
                 let limit = left(CONNECT_LIMIT);
                 sleep(limit).await;
-                is_absent = (limit >= Duration::from_secs(1)).then_some(true);
-                self.error(Phase::Tcp, Cause::TimedOut { limit })
+                failed((limit >= Duration::from_secs(1)).then_some(true), Shown::Nothing);
+                Err(error(Phase::Tcp, Cause::TimedOut { limit }))
             }
-            Arrival::NoResponse => {
-                let limit = left(CALL_LIMIT);
-                sleep_until(begin + latency + limit).await;
-                shown = Shown::Verified;
-                ClientError::NoAnswer { method, limit, route: Box::new(self.route.clone()) }
+            Leads::NoSocket => {
+                failed(Some(false), Shown::Verified);
+                let reason = ChannelRefusal::ConnectFailed;
+                let cause = Cause::ChannelRefused { reason, text: "open failed".to_owned() };
+                Err(error(Phase::Channel, cause))
             }
-        };
-        self.world.now().trace.count(format!("client error: {}", errors::kind(&error)));
-        self.origin.failed(&self.address, is_absent, shown);
-        Err(error)
-    }
-
-    /// The wrapper that the call reaches, when its thread is free.
-    async fn reach(&self, method: &'static str) -> Result<(String, u32, Client), Arrival> {
-        loop {
-            let thaws = {
-                let mut world = self.world.now();
-                let instance = self.arrive(&mut world, method)?;
-                let host = world.hosts.get(&instance);
-                let thaws = host.and_then(Host::thaws);
-                let number = host.and_then(|host| Some(host.wrapper.as_ref()?.number()));
-                match (thaws, host.and_then(Host::client), number) {
-                    (None, Some(client), Some(number)) => return Ok((instance, number, client)),
-                    (Some(until), ..) => until,
-                    // It has just been started.
-                    (None, ..) => Instant::now() + Duration::from_millis(1),
-                }
-            };
-            sleep_until(thaws).await;
         }
     }
+}
 
-    async fn carry_out(&self, method: &'static str, work: Work<'_>) -> Arrival {
-        let (instance, number, client) = match self.reach(method).await {
-            Ok(reached) => reached,
-            Err(failed) => return failed,
-        };
-        let mut is_late = false;
-        let done = match work {
-            Work::Status => Ok(Response::Status(instance.clone(), Box::new(client.status()))),
-            Work::Jobs => {
-                let world = self.world.now();
-                let runner = world.hosts.get(&instance).and_then(|host| host.runner.as_ref());
-                let jobs = runner.map(|runner| runner.jobs.iter().copied().collect());
-                Ok(Response::Jobs(jobs.unwrap_or_default()))
+impl Known {
+    /// Returns how often this address has refused the login or shown another host key.
+    fn refuses(&mut self, failure: Failure) -> u32 {
+        self.refused += u32::from(failure.is_final());
+        self.refused
+    }
+}
+
+impl Connect for Lines {
+    fn open<'a>(
+        &'a self,
+        target: &'a Target,
+        deadline: Option<Instant>,
+    ) -> BoxFuture<'a, Result<Tunnel, TransportError>> {
+        async move { Self::open(self, &address_of(target), deadline).await }.boxed()
+    }
+
+    fn call_limit(&self) -> Duration {
+        CALL_LIMIT
+    }
+
+    fn called(&self, target: &Target, result: Result<Option<&Snapshot>, &ClientError>) {
+        let address = address_of(target);
+        match result {
+            Ok(status) => {
+                self.world.now().trace.count("answer");
+                let instance = self.known().get(&address).and_then(|known| known.instance.clone());
+                if let (Some(status), Some(instance)) = (status, instance) {
+                    self.origin.received(&instance, &address, status);
+                }
             }
-            Work::Change(request) => {
-                is_late = self.sent(&instance, request);
-                let carried = match is_late {
-                    true => Ok(()),
-                    false => carry_out(&self.world, &instance, number, &client, request).await,
+            Err(error) => {
+                self.world.now().trace.count(format!("client error: {}", errors::kind(error)));
+                let failed = self.known().get(&address).and_then(|known| known.failed);
+                let of_proxy = match self.world.now().fault(&address) {
+                    Some(Fault::Fails(failure)) => failure.is_response(),
+                    _ => false,
                 };
-                carried.map(|()| Response::Status(instance.clone(), Box::new(client.status())))
-            }
-        };
-        let done = done.map_err(|status| ClientError::Status {
-            method,
-            code: status.code(),
-            message: status.message().to_owned(),
-            route: Box::new(self.route.clone()),
-        });
-        let mut world = self.world.now();
-        world.trace.count(format!("call {method}"));
-        match world.fault(&self.address) {
-            _ if is_late => {
-                world.log(&instance, format!("{method} is late"));
-                Arrival::Failed(self.error(Phase::Call, Cause::Lost("timed out".to_owned())))
-            }
-            Some(Fault::CutAfterRequest) => {
-                world.log(&instance, format!("the answer to {method} is lost"));
-                Arrival::Failed(self.error(Phase::Call, Cause::Lost("reset by peer".to_owned())))
-            }
-            Some(Fault::Late) => {
-                Arrival::Failed(self.error(Phase::Call, Cause::Lost("timed out".to_owned())))
-            }
-            Some(Fault::NoResponse) => {
-                world.log(&instance, format!("the answer to {method} never arrives"));
-                Arrival::NoResponse
-            }
-            // The wrapper was killed while it carried the request out.
-            _ if world.wrapper(&instance, number).is_none() => {
-                Arrival::Failed(self.error(Phase::Call, Cause::WrapperClosed))
-            }
-            _ => {
-                world.trace.count("answer");
-                if let Err(error) = &done {
-                    world.trace.count(format!("client error: {}", errors::kind(error)));
-                }
-                Arrival::Done(done)
+                let (is_absent, shown) = match error {
+                    ClientError::Status { .. } if of_proxy => (Some(false), Shown::Refused),
+                    // The wrapper has responded.
+                    ClientError::Status { .. } => return,
+                    ClientError::Transport(_) | ClientError::NoAnswer { .. } => {
+                        failed.unwrap_or((Some(false), Shown::Verified))
+                    }
+                };
+                self.origin.no_answer(&address);
+                self.origin.failed(&address, is_absent, shown);
             }
         }
-    }
-
-    /// A request that changes something is sent. It can arrive late, which is returned, or twice.
-    fn sent(&self, instance: &str, request: &Request) -> bool {
-        let world = &mut *self.world.now();
-        if let Request::Drain(request) = request {
-            self.origin.sends_drain(world, instance, &self.address, request.mode() == v1::Mode::Forceful);
-        }
-        let fault = world.fault(&self.address);
-        if matches!(fault, Some(Fault::Late | Fault::Duplicated)) {
-            world.send_late(instance, request.clone());
-        }
-        if fault == Some(Fault::Late) {
-            return true;
-        }
-        self.origin.changes(world, instance, request);
-        false
-    }
-
-    /// The status that a call has returned.
-    async fn status(
-        &self,
-        method: &'static str,
-        deadline: Option<Instant>,
-        work: Work<'_>,
-    ) -> Result<v1::Status, ClientError> {
-        match self.call(method, deadline, work).await? {
-            Response::Status(instance, status) => {
-                self.origin.received(&instance, &self.address, &status);
-                Ok(*status)
-            }
-            Response::Jobs(_) => Ok(v1::Status::default()),
-        }
-    }
-}
-
-/// What a call asks for.
-enum Work<'a> {
-    Status,
-    Jobs,
-    Change(&'a Request),
-}
-
-/// The response to a call.
-enum Response {
-    /// Of this instance.
-    Status(String, Box<v1::Status>),
-    Jobs(Vec<u64>),
-}
-
-/// The wrapper carries a request out.
-async fn carry_out(
-    world: &World,
-    instance: &str,
-    number: u32,
-    client: &Client,
-    request: &Request,
-) -> Result<(), tonic::Status> {
-    match request {
-        Request::Drain(request) => client.drain(request.clone()).await?,
-        Request::Start => client.start().await?,
-    }
-    answered(world, instance, number, true).await;
-    let mut now = world.now();
-    match request {
-        Request::Drain(request) => now.accepted(instance, request.mode() == v1::Mode::Forceful),
-        Request::Start => now.cancelled(instance),
-    }
-    Ok(())
-}
-
-impl SimulatedWrapper for Line {
-    fn read_status(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<v1::Status, ClientError>> {
-        self.status("GetStatus", deadline, Work::Status).boxed()
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        async {
-            let watched = {
-                let world = self.world.now();
-                let instance = world.addresses.get(&self.address).cloned();
-                let is_open = world.fault(&self.address) != Some(Fault::HalfOpen);
-                let client = instance.filter(|_| is_open).and_then(|id| world.hosts.get(&id)?.client());
-                client.map(|client| client.watch())
-            };
-            let Some(mut watched) = watched else { return pending().await };
-            if !watched.next().await {
-                return pending().await;
-            }
-            let latency = self.world.now().latency(&self.address);
-            sleep(latency).await;
-        }
-        .boxed()
-    }
-
-    fn drain(
-        &self,
-        request: v1::DrainRequest,
-        deadline: Option<Instant>,
-    ) -> BoxFuture<'_, Result<v1::Status, ClientError>> {
-        async move {
-            let request = Request::Drain(request);
-            self.status("Drain", deadline, Work::Change(&request)).await
-        }
-        .boxed()
-    }
-
-    fn running_jobs(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<Vec<u64>, ClientError>> {
-        async move {
-            match self.call("ListJobs", deadline, Work::Jobs).await? {
-                Response::Jobs(jobs) => Ok(jobs),
-                Response::Status(..) => Ok(Vec::new()),
-            }
-        }
-        .boxed()
-    }
-
-    fn start(&self, deadline: Option<Instant>) -> BoxFuture<'_, Result<(), ClientError>> {
-        async move { self.status("Start", deadline, Work::Change(&Request::Start)).await.map(drop) }.boxed()
     }
 }
 
 impl Inner {
-    /// The request arrives later, at the same process of the wrapper.
-    fn send_late(&mut self, instance: &str, request: Request) {
-        let Some(wrapper) = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref()) else { return };
-        let wrapper = wrapper.number();
-        let number = self.late.len() as u64;
-        self.late.push(LateRequest { request, wrapper });
-        let delay = self.random.millis(200, 20_000);
-        self.later(instance, delay, Happening::LateRequest { number });
+    pub(in crate::simulation) fn connection_lost(&mut self, number: u32) {
+        if let Some(wire) = self.connections.get(&number) {
+            wire.cut(Cause::Lost("reset by peer".to_owned()));
+        }
     }
 
-    pub(in crate::simulation) fn late_request_arrives(&mut self, instance: &str, number: u64) {
-        let Some(LateRequest { request, wrapper }) =
-            usize::try_from(number).ok().and_then(|at| self.late.get(at))
-        else {
-            return;
+    /// The wrapper with this number has ended: the kernel closes its connections.
+    pub(in crate::simulation) fn connections_close(&mut self, instance: &str, number: u32) {
+        let is_its = |wire: &&Arc<Wire>| {
+            wire.reaches.as_ref().is_some_and(|(at, wrapper)| at == instance && *wrapper == number)
         };
-        let (request, wrapper) = (request.clone(), *wrapper);
-        let host = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
-        if host.is_none_or(|host| host.number() != wrapper) {
-            return;
-        }
-        let name = match &request {
-            Request::Drain(_) => "drain",
-            Request::Start => {
-                if self.hosts.get(instance).is_some_and(|host| host.promise.accepted) {
-                    self.excuses.insert(instance.to_owned(), "a request to start its runner was late");
-                }
-                "start"
-            }
-        };
-        self.log(instance, format!("a late request arrives: {name}"));
-        self.trace.count(format!("late request: {name}"));
-        let client = self.hosts.get(instance).and_then(Host::client);
-        if let (Some(world), Some(client)) = (self.world.upgrade(), client) {
-            let instance = instance.to_owned();
-            tokio::spawn(async move {
-                let _rejected = carry_out(&world, &instance, wrapper, &client, &request).await;
-            });
+        self.connections.values().filter(is_its).for_each(|wire| wire.cut(Cause::WrapperClosed));
+    }
+
+    /// The host is gone: nothing answers on its connections, until SSH notices it.
+    pub(in crate::simulation) fn connections_die(&mut self, instance: &str) {
+        let is_its = |wire: &Arc<Wire>| wire.reaches.as_ref().is_some_and(|(at, _)| at == instance);
+        let numbers: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, wire)| is_its(wire))
+            .map(|(number, wire)| {
+                wire.dies();
+                *number
+            })
+            .collect();
+        for number in numbers {
+            self.later("", super::KEEPALIVE, Happening::ConnectionLost { number });
         }
     }
+
+    /// The wrapper accepts a connection.
+    fn connect(&mut self, instance: &str, number: u32, end: End, uid: u32) {
+        let wrapper = self.wrapper(instance, number);
+        if let Some(wrapper) = wrapper {
+            wrapper.accept(end, uid);
+        }
+    }
+}
+
+fn address_of(target: &Target) -> String {
+    let address = target.address.to_string();
+    address.strip_suffix(":22").unwrap_or(&address).to_owned()
 }
 
 /// The route of errors to this address.

@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt as _;
 use grit_plugin::Service;
 use grit_proto::tfplugin6::{self as pb, provider_server::Provider as _};
-use grit_provider::testing::simulation::{Clients, Connections, SimulatedGitlab, SimulatedWrapper, registry};
+use grit_provider::testing::simulation::{Clients, Connections, SimulatedGitlab, registry};
 use tonic::Request;
 
 use super::{Kind, promises::is_recorded, values};
@@ -19,7 +19,7 @@ use crate::{
     dynamic::Dynamic,
     simulation::{
         gitlab::{Api, Ended, TOKEN, URL},
-        network::Line,
+        network::Lines,
         origin::Origin,
         scenario::Receipt,
         world::World,
@@ -58,13 +58,7 @@ impl Process {
         let gitlab = Arc::new(Api::new(Arc::clone(world)));
         let connections = Connections::Simulated(Arc::clone(&gitlab) as Arc<dyn SimulatedGitlab>);
         let has_gitlab = world.now().gitlab.settings.receipt != Receipt::None;
-        let (of_lines, of_process) = (Arc::clone(world), Arc::clone(origin));
-        let clients = Clients::Simulated(Arc::new(move |target| {
-            let address = target.address.to_string();
-            let address = address.strip_suffix(":22").unwrap_or(&address).to_owned();
-            let line = Line::new(Arc::clone(&of_lines), Arc::clone(&of_process), address);
-            Arc::new(line) as Arc<dyn SimulatedWrapper>
-        }));
+        let clients = Clients::new(Lines::new(Arc::clone(world), Arc::clone(origin)));
         let variables = BTreeMap::from([("GRIT_ASSUME_TERMINATED".to_owned(), assumed.to_owned())]);
         let process = Self {
             service: Arc::new(Service::new(registry(clients, connections, variables))),

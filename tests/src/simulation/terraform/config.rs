@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use grit_proto::wrapper_v1 as v1;
-
 use super::{
     Kind,
     values::{self, Members, exactly, members, number, seconds, text},
@@ -126,10 +124,10 @@ impl Config {
     /// What its health check proves.
     pub(super) fn needs(&self) -> Needs {
         let level = match self.options.level {
-            Level::Process => v1::Level::Process,
-            Level::Ready => v1::Level::Ready,
-            Level::Polling => v1::Level::Polling,
-            Level::Working => v1::Level::Working,
+            Level::Process => "process",
+            Level::Ready => "ready",
+            Level::Polling => "polling",
+            Level::Working => "working",
         };
         let min_jobs = if self.options.level == Level::Working { self.options.min_jobs } else { 0 };
         let stable_for = Duration::from_secs(self.options.stable_for.as_secs());

@@ -36,7 +36,7 @@ mod transition_tests;
 #[cfg(test)]
 mod unit_tests;
 
-pub(crate) use self::moment::monotonic;
+pub(crate) use self::moment::{monotonic, use_virtual_wall_clock};
 pub use self::{
     callback::{Callback, CallbackError},
     end::End,

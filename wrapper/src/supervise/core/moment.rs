@@ -5,6 +5,7 @@
 //! exactly. Time during a suspend of the host does not count. After a reboot there is no runner, and only the stamps are used.
 
 use std::{
+    cell::Cell,
     cmp::Ordering,
     ops::{Add, Sub},
     sync::OnceLock,
@@ -15,6 +16,17 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::Instant;
 
+thread_local! {
+    /// The beginning of a virtual wall clock, of a simulation in this thread.
+    static VIRTUAL: Cell<Option<(Instant, SystemTime)>> = const { Cell::new(None) };
+}
+
+/// The wall clock of this thread follows the clock of its runtime from now on, so that the same run has the same times.
+pub(crate) fn use_virtual_wall_clock() {
+    let begin = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    VIRTUAL.set(Some((Instant::now(), begin)));
+}
+
 /// Two moments are compared by their instants.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
@@ -24,7 +36,12 @@ pub struct Moment {
 
 impl Moment {
     pub fn now() -> Self {
-        Self { at: Instant::now(), wall: SystemTime::now() }
+        let at = Instant::now();
+        let wall = match VIRTUAL.get() {
+            None => SystemTime::now(),
+            Some((begin, wall)) => wall + at.saturating_duration_since(begin),
+        };
+        Self { at, wall }
     }
 
     /// The moment at this time of the kernel's monotonic clock, which has passed.

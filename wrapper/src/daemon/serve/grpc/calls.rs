@@ -13,7 +13,7 @@ use crate::daemon::{
 
 /// The client of a connection, among the extensions of each of its requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     pub(super) requester: Requester,
     /// The address is for the status only.
     pub(super) is_read_only: bool,

@@ -102,7 +102,7 @@ impl Acceptor {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection<S> {
+pub(crate) struct Connection<S> {
     stream: S,
     client: Client,
     authority: AnyAuthority,
@@ -120,6 +120,14 @@ impl<S> Connection<S> {
             silence: Some(Box::pin(sleep(FIRST_BYTE_LIMIT))),
             _place: place,
         }
+    }
+}
+
+impl<S> Connection<S> {
+    /// A connection of this client, for a simulation. `None`: the client has too many.
+    pub(crate) fn of(stream: S, requester: Requester) -> Option<Self> {
+        let place = Places::default().take(requester)?;
+        Some(Self::new(stream, place, Client { requester, is_read_only: false }))
     }
 }
 

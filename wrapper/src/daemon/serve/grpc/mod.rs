@@ -12,3 +12,4 @@ pub use self::{
     calls::Api,
     server::{ServeError, serve},
 };
+pub(crate) use self::{connection::Connection, server::serve_connections};

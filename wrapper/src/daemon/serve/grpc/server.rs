@@ -1,14 +1,17 @@
 //! Serving the services on the listeners, within limits.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, io, time::Duration};
 
-use futures::stream::select_all;
+use futures::stream::{Stream, select_all};
 use grit_proto::{
     json::short, runner_wrapper::process_wrapper_server::ProcessWrapperServer,
     wrapper_v1::wrapper_server::WrapperServer,
 };
 use thiserror::Error;
-use tokio::time::sleep;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::{Routes, RoutesBuilder},
@@ -22,7 +25,7 @@ use tonic_health::{
 
 use super::{
     calls::Api,
-    connection::{KEEPALIVE, incoming},
+    connection::{Connection, KEEPALIVE, incoming},
 };
 use crate::daemon::{
     control::Control,
@@ -60,6 +63,18 @@ pub async fn serve(
     let all = control.chain(status.map(|listener| (listener, true)));
     let connections =
         select_all(all.map(|(listener, is_read_only)| Box::pin(incoming(listener, is_read_only))));
+    serve_connections(connections, api, stop).await
+}
+
+/// Serves these connections.
+pub(crate) async fn serve_connections<S>(
+    connections: impl Stream<Item = io::Result<Connection<S>>>,
+    api: Api,
+    stop: CancellationToken,
+) -> Result<(), ServeError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let (reporter, health) = health_reporter();
     reporter.set_serving::<ProcessWrapperServer<Api>>().await;
     reporter.set_serving::<WrapperServer<Api>>().await;
