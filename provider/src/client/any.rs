@@ -1,12 +1,12 @@
-//! The clients that the layers above use, and what they open their connections with.
+//! The clients that the layers above use.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc};
 
-use futures::{FutureExt as _, future::BoxFuture};
-use grit_ssh::{Connector, Target, TransportError, Tunnel};
+use grit_ssh::Target;
 use tokio::time::Instant;
 
 use super::{
+    connect::Connect,
     contacts::Contact,
     error::ClientError,
     request::{DrainRequest, Start},
@@ -14,36 +14,6 @@ use super::{
     wrapper::Wrapper,
     wrapper_client::WrapperClient,
 };
-
-/// Opens tunnels to wrappers: over SSH, or in a simulation.
-pub trait Connect: Send + Sync {
-    /// As [`Connector::open`].
-    fn open<'a>(
-        &'a self,
-        target: &'a Target,
-        deadline: Option<Instant>,
-    ) -> BoxFuture<'a, Result<Tunnel, TransportError>>;
-
-    /// The time limit of a call.
-    fn call_limit(&self) -> Duration;
-
-    /// The result of a call, with the status if that is its result. A simulation checks what the provider does then.
-    fn called(&self, _: &Target, _: Result<Option<&Snapshot>, &ClientError>) {}
-}
-
-impl Connect for Connector {
-    fn open<'a>(
-        &'a self,
-        target: &'a Target,
-        deadline: Option<Instant>,
-    ) -> BoxFuture<'a, Result<Tunnel, TransportError>> {
-        Self::open(self, target, deadline).boxed()
-    }
-
-    fn call_limit(&self) -> Duration {
-        self.limits().call
-    }
-}
 
 /// Makes the clients of all runner managers.
 #[derive(Clone)]

@@ -4,6 +4,7 @@
 
 mod any;
 mod channel;
+mod connect;
 mod contacts;
 mod drain_info;
 mod error;
@@ -15,7 +16,8 @@ mod wrapper;
 mod wrapper_client;
 
 pub(crate) use any::Client;
-pub use any::{Clients, Connect};
+pub use any::Clients;
+pub use connect::Connect;
 pub(crate) use contacts::{Contact, Contacts, Offer, Waiting};
 pub(crate) use drain_info::{CancelledDrain, DrainInfo};
 pub use error::ClientError;

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use tonic::{Status, transport::Channel};
 
 use super::{
-    any::Connect,
     channel,
+    connect::Connect,
     error::ClientError,
     limits::MAX_MESSAGE,
     request::{DrainRequest, Start},
