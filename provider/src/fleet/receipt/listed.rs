@@ -89,7 +89,9 @@ impl Listed {
                 biased;
                 found = self.ask(gitlab) => found,
                 () = sleep_until(times.end) => {
-                    return last.unwrap_or_else(|| Err(GitlabError::Timeout(asked.elapsed()))).err();
+                    // An answer that came too early is no response to a question that is not.
+                    let waits_since = asked.min(times.handled);
+                    return last.unwrap_or_else(|| Err(GitlabError::Timeout(waits_since.elapsed()))).err();
                 }
             };
             let is_early = asked < times.handled;

@@ -193,6 +193,9 @@ async fn list_before_the_last_requests_are_handled_is_not_final() {
         let is_named = ids(&receipt) == [17];
         assert!(is_named || receipt.missing.len() == 1, "{takes}: {receipt:?}");
         assert!(took <= 10, "{took}");
+        if let Some(NoReceipt::Failed { error, .. }) = receipt.missing.first() {
+            assert!(matches!(error, GitlabError::Timeout(time) if time.as_secs() >= 5), "{takes}: {error}");
+        }
     }
 }
 
