@@ -178,6 +178,8 @@ fn rollouts(managers: usize, samples: usize) -> anyhow::Result<Vec<Phases>> {
 /// removal, and after the last removal.
 fn terraform_alone(managers: usize, samples: usize) -> anyhow::Result<Vec<f64>> {
     let mut rollout = Rollout::of(&format!("{}{GRAPH}", main_before("grit_runner_drain")))?;
+    // Without this provider, no instance is drained.
+    rollout.lab.expect_anything();
     set(&mut rollout, managers, 1)?;
     applied(&rollout)?;
     let mut times = Vec::new();
