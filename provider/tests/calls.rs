@@ -63,8 +63,7 @@ async fn gitlab_url_without_tls_is_a_warning() {
 #[tokio::test]
 async fn errors_of_the_provider_block_name_their_attributes() {
     let service = Service::new(grit_provider::registry());
-    let schemas = service.get_provider_schema(Request::new(pb::get_provider_schema::Request::default()));
-    let schema = schemas.await.unwrap().into_inner().provider.unwrap().block.unwrap();
+    let schema = schemas().await.provider.unwrap().block.unwrap();
     for (block, wanted) in [
         (
             json!({ "ssh": {
@@ -250,11 +249,7 @@ fn complete(attributes: &[pb::schema::Attribute], value: &Json) -> Json {
 #[tokio::test]
 async fn stopped_or_failed_create_of_any_resource_returns_no_state() {
     let managers = json!({ "a": manager("a") });
-    let schemas = Service::new(grit_provider::registry())
-        .get_provider_schema(Request::new(pb::get_provider_schema::Request::default()))
-        .await
-        .unwrap()
-        .into_inner();
+    let schemas = schemas().await;
     let block = |schema: &pb::Schema| schema.block.clone().unwrap().attributes;
     for (name, schema) in &schemas.resource_schemas {
         let attributes = match name.as_str() {
@@ -305,6 +300,13 @@ async fn stopped_or_failed_create_of_any_resource_returns_no_state() {
     }
 }
 
+/// The schemas of the provider.
+async fn schemas() -> pb::get_provider_schema::Response {
+    let service = Service::new(grit_provider::registry());
+    let request = Request::new(pb::get_provider_schema::Request::default());
+    service.get_provider_schema(request).await.unwrap().into_inner()
+}
+
 fn is_error(diagnostic: &pb::Diagnostic) -> bool {
     diagnostic.severity() == pb::diagnostic::Severity::Error
 }
@@ -312,11 +314,7 @@ fn is_error(diagnostic: &pb::Diagnostic) -> bool {
 /// `terraform validate` and the plan of every type, with the connection of the provider block as far as it is known.
 #[tokio::test]
 async fn missing_address_is_refused_if_the_connection_needs_it() {
-    let schemas = Service::new(grit_provider::registry())
-        .get_provider_schema(Request::new(pb::get_provider_schema::Request::default()))
-        .await
-        .unwrap()
-        .into_inner();
+    let schemas = schemas().await;
     let block = |schema: &pb::Schema| schema.block.clone().unwrap().attributes;
     let mut pod = manager("pod-0");
     pod["address"] = Json::Null;
