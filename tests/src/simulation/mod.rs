@@ -3,6 +3,7 @@
 //! Real are the wrapper, on a host of the model, and the provider with all its calls. Models are the host ([`host`]: the kernel, systemd, the files),
 //! `gitlab-runner` ([`runner`]), GitLab ([`gitlab`]), the network ([`network`]), Terraform ([`terraform`]) and the users ([`user`]).
 
+mod alarm;
 mod fault;
 mod gitlab;
 mod host;

@@ -123,11 +123,11 @@ impl Processes for Seen {
             }
             if now.random.percent(3) { now.random.millis(1, 15_000) } else { Duration::ZERO }
         };
-        let (process, number) = {
+        let process = {
             let mut now = self.world.now();
             let Some(pid) = now.fork_runner(&self.instance, Some(self.number)) else { return Err(killed()) };
             let boot = now.hosts[&self.instance].boot();
-            (identity(pid, boot), self.number)
+            identity(pid, boot)
         };
         {
             self.operates_or_ends().await;
@@ -136,7 +136,7 @@ impl Processes for Seen {
                 now.executed(&self.instance, process.pid);
             } else {
                 now.trace.count("exec of the runner is slow");
-                now.freeze(&self.instance, number, slow);
+                now.freeze(&self.instance, self.number, slow);
                 let executed = Happening::Host(Happens::Executed { pid: process.pid });
                 now.later(&self.instance, slow, executed);
             }
@@ -290,12 +290,12 @@ impl OfUnit for Seen {
         let now = self.world.now();
         let Some(host) = now.hosts.get(&self.instance) else { return false };
         let later = host.wrapper.iter().flat_map(|wrapper| wrapper.later.iter().rev());
-        let later = later.filter_map(|later| match later {
+        let mut later = later.filter_map(|later| match later {
             Later::Closed(closed) => Some(*closed),
             Later::Written(_) => None,
         });
         let is_closed = matches!(&host.owner, Owner::Unit(unit) if unit.is_closed);
-        later.into_iter().next().unwrap_or(is_closed)
+        later.next().unwrap_or(is_closed)
     }
 
     fn create(&self, _: &Path) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::{
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -14,11 +14,14 @@ use grit_wrapper::{
 };
 use tokio::{
     task::AbortHandle,
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use super::{
-    super::world::{Happening, Inner, World},
+    super::{
+        alarm::Alarm,
+        world::{Happening, Inner, World},
+    },
     Happens, Host, Owner,
     file::File,
     kernel::{Seen, Surroundings},
@@ -239,13 +242,13 @@ fn start(seen: &Seen, first: First, saved: Option<Vec<u8>>) {
 /// A part of a process, which is polled while the process runs.
 struct Alive<F> {
     seen: Seen,
-    frozen: Option<Pin<Box<Sleep>>>,
+    frozen: Alarm,
     work: Pin<Box<F>>,
 }
 
 impl<F> Alive<F> {
     fn new(seen: Seen, work: F) -> Self {
-        Self { seen, frozen: None, work: Box::pin(work) }
+        Self { seen, frozen: Alarm::default(), work: Box::pin(work) }
     }
 }
 
@@ -263,17 +266,8 @@ impl<F: Future<Output = ()>> Future for Alive<F> {
                 };
                 wrapper.is_frozen().then_some(wrapper.frozen_until)
             };
-            let Some(until) = frozen_until else {
-                this.frozen = None;
-                return this.work.as_mut().poll(context);
-            };
-            let sleep = this.frozen.get_or_insert_with(|| Box::pin(sleep_until(until)));
-            if sleep.deadline() != until {
-                sleep.as_mut().reset(until);
-            }
-            if sleep.as_mut().poll(context).is_pending() {
-                return Poll::Pending;
-            }
+            let Some(until) = frozen_until else { return this.work.as_mut().poll(context) };
+            ready!(this.frozen.poll_until(until, context));
         }
     }
 }

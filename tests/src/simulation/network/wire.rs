@@ -14,11 +14,12 @@ use grit_provider::testing::transport::{Cause, Peer, Phase, Route, TransportErro
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::{Instant, Sleep, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{Fault, KEEPALIVE};
 use crate::simulation::{
+    alarm::Alarm,
     host::Host,
     origin::Origin,
     world::{Happening, World},
@@ -186,11 +187,6 @@ impl Wire {
         state.to_client.bytes.clear();
     }
 
-    /// Only a proxy, or nothing, has read the last bytes.
-    fn is_closed(&self) -> bool {
-        self.lock().to_client.is_cut
-    }
-
     fn lost() -> Cause {
         Cause::Lost("reset by peer".to_owned())
     }
@@ -291,12 +287,12 @@ enum Side {
 pub(super) struct End {
     wire: Arc<Wire>,
     side: Side,
-    sleep: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
 }
 
 /// The ends of the client and of the server.
 pub(super) fn ends(wire: &Arc<Wire>) -> (End, End) {
-    let end = |side| End { wire: Arc::clone(wire), side, sleep: None };
+    let end = |side| End { wire: Arc::clone(wire), side, alarm: Alarm::default() };
     (end(Side::Client), end(Side::Server))
 }
 
@@ -308,13 +304,14 @@ impl End {
         }
     }
 
-    /// Waits until this moment.
-    fn sleeps(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if sleep.deadline() != until {
-            sleep.as_mut().reset(until);
-        }
-        sleep.as_mut().poll(context)
+    /// The other end sees the end after the bytes.
+    fn closes(&self) -> MutexGuard<'_, State> {
+        let mut state = self.wire.lock();
+        let other = if self.side == Side::Client { Side::Server } else { Side::Client };
+        let pipe = Self::pipe(other, &mut state);
+        pipe.is_ended = true;
+        pipe.wake();
+        state
     }
 }
 
@@ -331,7 +328,7 @@ impl AsyncRead for End {
                 Side::Server => this.wire.thaws(&this.wire.world.now().hosts),
             };
             if let Some(until) = thaws {
-                ready!(this.sleeps(until, context));
+                ready!(this.alarm.poll_until(until, context));
                 continue;
             }
             let wire = Arc::clone(&this.wire);
@@ -351,7 +348,7 @@ impl AsyncRead for End {
             let arrives = *arrives;
             if arrives > Instant::now() {
                 drop(state);
-                ready!(this.sleeps(arrives, context));
+                ready!(this.alarm.poll_until(arrives, context));
                 continue;
             }
             let count = bytes.len().min(buffer.remaining());
@@ -379,7 +376,7 @@ impl AsyncRead for End {
 impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let is_closed = match self.side {
-            Side::Client => self.wire.is_closed(),
+            Side::Client => self.wire.lock().to_client.is_cut,
             Side::Server => self.wire.lock().to_server.is_cut,
         };
         if is_closed {
@@ -397,22 +394,14 @@ impl AsyncWrite for End {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.wire.lock();
-        let other = if self.side == Side::Client { Side::Server } else { Side::Client };
-        let pipe = Self::pipe(other, &mut state);
-        pipe.is_ended = true;
-        pipe.wake();
+        drop(self.closes());
         Poll::Ready(Ok(()))
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        let mut state = self.wire.lock();
-        let other = if self.side == Side::Client { Side::Server } else { Side::Client };
-        let pipe = Self::pipe(other, &mut state);
-        pipe.is_ended = true;
-        pipe.wake();
+        let mut state = self.closes();
         if self.side == Side::Server {
             state.reason.get_or_insert(Cause::WrapperClosed);
         }
