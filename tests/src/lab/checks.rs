@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{Event, Moment, RESET_BEGINS, What};
+use super::event::{DIED_OF_SIGNAL, Event, Moment, RESET_BEGINS, What};
 
 /// What a test declares to happen in its lab, beside correct rollouts.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,10 @@ struct Story {
     takes_jobs: Option<usize>,
     /// Of the process that runs.
     signals: Vec<String>,
-    /// The wrapper is killed, so that the kernel signals its runner.
+    /// The wrapper of this process was killed. The kernel signals the process when its parent dies: once for each thread that becomes the parent before
+    /// it dies, too (measured: twice in a fifth of the runs with one thread, in two thirds with eight). The next wrapper may signal it again.
+    is_orphan: bool,
+    /// The instance ends, and so its processes are killed.
     ends: bool,
 }
 
@@ -43,8 +46,8 @@ impl Judgment {
             match &event.what {
                 What::InstanceCreated { .. } => host.created = Some(event.seq),
                 What::RunnerStarted { .. } => {
-                    judgment.signals(name, &std::mem::take(&mut host.signals));
-                    host.ends = false;
+                    judgment.signals(name, host);
+                    *host = Story { created: host.created, takes_jobs: host.takes_jobs, ..Story::default() };
                 }
                 What::RunnerPolling { .. } => _ = host.takes_jobs.get_or_insert(event.seq),
                 What::RunnerSignal { signal, .. } if !host.ends => {
@@ -70,20 +73,25 @@ impl Judgment {
                     }
                 }
                 What::Note { text } if text == RESET_BEGINS => host.ends = true,
+                What::Log { line } if line.contains(DIED_OF_SIGNAL) => host.is_orphan = true,
                 What::JobLost { .. } => judgment.lost += 1,
                 _ => {}
             }
         }
         for (name, host) in &hosts {
-            judgment.signals(name, &host.signals);
+            judgment.signals(name, host);
         }
         judgment.violations.sort();
         judgment
     }
 
-    fn signals(&mut self, host: &str, signals: &[String]) {
+    fn signals(&mut self, name: &str, host: &Story) {
+        let mut signals = host.signals.clone();
+        if host.is_orphan {
+            signals.dedup();
+        }
         if !signals.is_empty() && signals != ["SIGQUIT"] {
-            self.violations.push(format!("{host} received {}", signals.join(", ")));
+            self.violations.push(format!("{name} received {}", signals.join(", ")));
         }
     }
 
@@ -303,6 +311,10 @@ mod tests {
         ] {
             assert!(judge(&story, &declared).is_some(), "{declared:?}");
         }
+        let mut orphan = story.clone();
+        orphan.push(("new", What::Log { line: format!("init: 7 {DIED_OF_SIGNAL} 9") }));
+        let declared = Exceptions { lost: 1, violations: violations[1..].to_vec(), ..Exceptions::default() };
+        assert_eq!(judge(&orphan, &declared), None);
         let allowed = [&violations[1..], &["other".to_owned()]].concat();
         let declared = Exceptions { violations: violations[..1].to_vec(), allowed, ..declared };
         assert_eq!(judge(&story, &declared), None);

@@ -30,6 +30,9 @@ pub struct Event {
 /// The text of the note before the reset of a host, when its processes still run.
 pub const RESET_BEGINS: &str = "the host is being reset";
 
+/// In the log of the host's init, after the process id.
+pub const DIED_OF_SIGNAL: &str = "died of signal";
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]

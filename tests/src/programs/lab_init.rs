@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 
-use crate::lab::host::procs;
+use crate::lab::{event::DIED_OF_SIGNAL, host::procs};
 
 /// The program `lab-init`.
 pub fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn reap() {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) => match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => say(&format!("{pid} exited with {code}")),
-                (None, Some(signal)) => say(&format!("{pid} died of signal {signal}")),
+                (None, Some(signal)) => say(&format!("{pid} {DIED_OF_SIGNAL} {signal}")),
                 (None, None) => {}
             },
             // There are no children now.

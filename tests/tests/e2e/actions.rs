@@ -127,8 +127,6 @@ fn drain_action_reports_jobs() {
 fn drain_action_reports_each_failed_manager() {
     need(core().has_actions());
     let lab = Lab::start().unwrap();
-    // The kernel signals the runner of a killed wrapper.
-    lab.allow("red received SIGQUIT, SIGQUIT");
     let ((blue, blue_host), (green, _green_host)) = (manager(&lab, "blue"), manager(&lab, "green"));
     let (red, red_host) = manager(&lab, "red");
     let workspace = workspace(&lab, &[&blue, &green, &red], &json!({}));
