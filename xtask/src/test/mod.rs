@@ -15,7 +15,7 @@ use std::{fs, path::PathBuf, process::Command};
 use anyhow::{Context as _, ensure};
 
 use crate::{
-    release, setup, simulate,
+    release, setup,
     steps::{Steps, cargo, programs, root, run as execute, target},
 };
 use options::Options;
@@ -23,9 +23,6 @@ use report::Report;
 
 /// Run the long tests in full. Read by `grit_testkit`.
 const NIGHTLY: &str = "GRIT_TEST_NIGHTLY";
-
-/// The simulated rollouts of `--nightly`.
-const NIGHTLY_SEEDS: u64 = 1_000_000;
 
 /// The directory of the programs of a release build. Read by `grit_tests::dist`.
 const RELEASE: &str = "GRIT_TEST_RELEASE";
@@ -121,7 +118,6 @@ const FEATURES: [&str; 2] = ["--features", "grit-ssh/fuzzing"];
 
 fn more_steps(steps: &mut Steps, options: &Options) -> anyhow::Result<()> {
     if options.nightly {
-        steps.step("simulation", || execute(&mut simulate::seeds(&[("SEEDS", NIGHTLY_SEEDS)])))?;
         // There are few, and each starts a compiler.
         steps.step("doc tests", || execute(&mut cargo(&["test", "--workspace", "--doc"])))?;
     }
