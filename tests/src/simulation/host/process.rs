@@ -16,11 +16,15 @@ use super::{
     file::REMOVED,
 };
 
+/// A command that changes its user, such as `su-exec`, needs this time after its exec.
+const USER_CHANGES: Duration = Duration::from_millis(20);
+
 /// What the kernel and the invariants know of the runner process, besides what the runner does.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) pid: u32,
     pub(super) started: Instant,
+    executed: Option<Instant>,
     /// The wrapper that is its parent.
     pub(super) parent: Option<u32>,
     /// It runs as another user, who refuses the wrapper's signals.
@@ -60,11 +64,16 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    pub(super) fn has_changed_user(&self) -> bool {
+        self.executed.is_some_and(|at| at.elapsed() > USER_CHANGES)
+    }
+
     pub(super) fn new(pid: u32, parent: Option<u32>) -> Self {
         let now = Instant::now();
         Self {
             pid,
             started: now,
+            executed: None,
             parent,
             refuses_until: now,
             last_quit: None,
@@ -134,6 +143,9 @@ impl Inner {
         self.log(instance, format!("runner {pid} started"));
         self.trace_host(instance, "runner started");
         let Some(host) = self.hosts.get_mut(instance) else { return };
+        if let Some(facts) = host.facts.as_mut().filter(|facts| facts.pid == pid) {
+            facts.executed = Some(Instant::now());
+        }
         let crashes = host.crashes_left > 0;
         host.crashes_left = host.crashes_left.saturating_sub(1);
         let slow = self.random.percent(1);

@@ -11,13 +11,11 @@ use super::{
     Host, Owner, Wrapper,
     exec_stop::by_systemd,
     file::File,
+    process::Facts,
 };
 
 /// `RestartSec=` of the unit.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-
-/// A command that changes its user, such as `su-exec`, needs this time.
-const USER_CHANGED: Duration = Duration::from_millis(20);
 
 /// What the service manager does with the service of the wrapper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,9 +167,7 @@ impl Inner {
             return;
         }
         let is_own = host.facts.as_ref().is_some_and(|facts| facts.parent == Some(number));
-        // Some milliseconds after its exec.
-        let changes_user =
-            changes_user && host.facts.as_ref().is_some_and(|facts| facts.started.elapsed() > USER_CHANGED);
+        let changes_user = changes_user && host.facts.as_ref().is_some_and(Facts::has_changed_user);
         let Some(runner) = host.runner.as_ref().filter(|_| is_own) else { return };
         // Without a request: the next wrapper only waits for its exit.
         (host.promise.stops, host.saved_promise.stops) = (true, true);
