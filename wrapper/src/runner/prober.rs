@@ -207,7 +207,8 @@ impl Prober {
         let began = Instant::now();
         let status = self.access.lines(server, "/metrics", &mut line).await.map_err(unreachable)?;
         if status == StatusCode::OK {
-            self.seen.add(server.runner, &Read { metrics: &metrics, began, ended: Instant::now() });
+            let read = Read { metrics: &metrics, began, ended: Instant::now() };
+            self.seen.add(server.runner, &read, evidence.config.as_ref().and_then(|it| it.as_deref().ok()));
         }
         evidence.metrics = metrics;
         evidence.ready = match ready {

@@ -76,8 +76,8 @@ impl Seen {
     }
 
     /// Adds the read of a probe.
-    pub(super) fn add(&self, child: ChildInfo, read: &Read<'_>) {
-        self.lock().probe(child, read);
+    pub(super) fn add(&self, child: ChildInfo, read: &Read<'_>, config: Option<&RunnerConfig>) {
+        self.lock().probe(child, read, config);
     }
 }
 
@@ -163,7 +163,7 @@ impl RequestGap {
                     self.wait(child, read.as_ref(), config.as_deref(), ended, supervisor);
                 }
                 (Some(after), Some(read)) => {
-                    self.seen.lock().add(child, read);
+                    self.seen.lock().add(child, read, config.as_deref());
                     if let Some(cancelled) = after.add(read) {
                         supervisor.cancelled_requests(child, cancelled);
                     }

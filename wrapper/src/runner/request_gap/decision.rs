@@ -106,19 +106,19 @@ impl Gap {
     }
 
     /// Adds the read of a probe.
-    pub(crate) fn probe(&mut self, child: ChildInfo, read: &Read<'_>) {
+    pub(crate) fn probe(&mut self, child: ChildInfo, read: &Read<'_>, config: Option<&RunnerConfig>) {
         if !self.is_followed {
-            self.add(child, read);
+            self.add(child, read, config);
         } else if self.child == Some(child) {
             self.is_measured |= read.is_measured();
         }
     }
 
     /// Adds a read before SIGQUIT, or after it.
-    pub(crate) fn add(&mut self, child: ChildInfo, read: &Read<'_>) {
+    pub(crate) fn add(&mut self, child: ChildInfo, read: &Read<'_>, config: Option<&RunnerConfig>) {
         self.of(child);
         self.sections.add(read);
-        self.turns.add(read);
+        self.turns.add(read, config.is_some_and(|config| is_full(config, read.metrics)));
         self.lasted = Some(read.lasted());
         self.is_measured |= read.is_measured();
         self.counters.push_back(Before::new(read, &self.sections));
@@ -143,7 +143,7 @@ impl Gap {
         };
         self.wait.failing_since = None;
         let is_slow = read.lasted() > SLOW.max(2 * self.lasted.unwrap_or_default());
-        self.add(child, read);
+        self.add(child, read, config);
         // A runner without a free worker begins no request in its next turn, and neither does a section at its limit.
         let is_full = config.is_some_and(|config| is_full(config, read.metrics));
         let is_close = !is_full && self.turns.is_close(config, now);

@@ -175,7 +175,7 @@ fn sigquit_is_not_sent_just_before_a_turn() {
         let read = |(millis, feeds): &(u64, Option<u64>)| {
             let metrics = RunnerMetrics { feeds: *feeds, ..RunnerMetrics::default() };
             let read = at(begin, *millis, &metrics);
-            turns.add(&read);
+            turns.add(&read, false);
             turns.is_close(Some(&config(1, interval)), read.ended)
         };
         reads.iter().map(read).collect::<Vec<_>>()
@@ -207,6 +207,22 @@ fn sigquit_is_not_sent_just_before_a_turn() {
     assert_eq!(close(3_000, &[seen(0, 7), seen(2_900, 8), seen(3_000, 8)]), [true, true, true]);
     assert_eq!(close(300, &[seen(0, 7)]), [false], "the interval is short");
     assert_eq!(close(3_000, &[(0, None)]), [false], "an older runner");
+}
+
+/// The section waits for a worker from its turn on, and its next turn is one interval after it gets one.
+#[test]
+fn turn_of_a_full_runner_begins_with_its_worker() {
+    let (begin, mut turns) = (Instant::now(), Turns::default());
+    let mut is_close = |millis, is_full| {
+        let metrics = RunnerMetrics { feeds: Some(7), ..RunnerMetrics::default() };
+        let read = at(begin, millis, &metrics);
+        turns.add(&read, is_full);
+        turns.is_close(Some(&config(1, 10_000)), read.ended)
+    };
+    assert!(is_close(0, true));
+    // Its job has ended between the two reads.
+    let found = [(16_000, false), (16_030, false), (26_100, false), (26_140, false)];
+    assert_eq!(found.map(|(millis, is_full)| is_close(millis, is_full)), [true, true, true, false]);
 }
 
 /// The reports of one wait: (beginning and end of each read, its values).
@@ -289,7 +305,7 @@ fn unreadable_metrics_are_no_gap() {
     // A wrapper that was restarted in the wait, and whose probe has read them.
     let (mut gap, begin, child) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
     gap.begin_wait(child);
-    gap.probe(child, &at(begin, 10, &metrics(&[requests(1, 3)])));
+    gap.probe(child, &at(begin, 10, &metrics(&[requests(1, 3)])), None);
     for millis in [20, 5_100, 59_000] {
         assert_eq!(gap.wait(child, None, None, begin + Duration::from_millis(millis)), None, "{millis}");
     }
@@ -304,7 +320,7 @@ fn after(
     let (mut gap, begin, child) = (Gap::default(), Instant::now(), ChildInfo::example(CHILD));
     let mut last = 0;
     for (millis, metrics) in before {
-        gap.add(child, &at(begin, *millis, metrics));
+        gap.add(child, &at(begin, *millis, metrics), None);
         last = *millis;
     }
     let signal = begin + Duration::from_millis(last + 10);

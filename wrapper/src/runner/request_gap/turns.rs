@@ -20,13 +20,16 @@ pub(super) struct Turns {
     /// The last turn was between these moments.
     last: Option<(Instant, Instant)>,
     last_read: Option<Instant>,
+    /// In the last read, a section that had its turn would wait for a worker. Its next turn is one interval after it gets one.
+    was_full: bool,
 }
 
 impl Turns {
-    pub(super) fn add(&mut self, read: &Read<'_>) {
+    pub(super) fn add(&mut self, read: &Read<'_>, is_full: bool) {
+        let was_full = std::mem::replace(&mut self.was_full, is_full);
         let before = self.last_read.replace(read.began);
         let count = read.metrics.feeds;
-        if self.since.is_none() || self.count != count {
+        if self.since.is_none() || self.count != count || was_full {
             self.last = before.filter(|_| self.count < count).map(|before| (before, read.ended));
             self.since = Some(read.ended);
         }
