@@ -38,6 +38,8 @@ pub struct Detail {
     pub started_at: Option<OffsetDateTime>,
     /// The number of running jobs.
     pub jobs: Option<u32>,
+    /// The maximum number of running jobs.
+    pub concurrent: Option<u64>,
     /// Age and stage of the oldest job.
     pub oldest_job: Option<(Duration, String)>,
     /// The drain in progress, or the last one.
@@ -143,6 +145,12 @@ impl Snapshot {
         let detail = self.detail.as_deref().filter(|_| self.report.status == RunnerStatus::InShutdown)?;
         let problems = detail.reasons.get(1..).unwrap_or_default();
         (!problems.is_empty()).then(|| problems.join("; "))
+    }
+
+    /// Whether all slots of the runner have a job: it sends no job request.
+    pub fn has_no_free_slot(&self) -> bool {
+        let slots = self.detail.as_deref().and_then(|detail| Some((detail.jobs?, detail.concurrent?)));
+        slots.is_some_and(|(jobs, slots)| slots > 0 && u64::from(jobs) >= slots)
     }
 
     /// The number of running jobs and the age of the oldest job, if known: `12 jobs left, oldest 2h10m (step_script)`.
@@ -320,6 +328,7 @@ impl From<v1::Status> for Snapshot {
             pid: status.pid,
             started_at: status.started_at.and_then(|at| OffsetDateTime::from_unix_timestamp(at.seconds).ok()),
             jobs: health.jobs,
+            concurrent: health.concurrent,
             oldest_job: health
                 .oldest_job
                 .map(|job| (job.age.and_then(|age| age.try_into().ok()).unwrap_or_default(), job.stage)),

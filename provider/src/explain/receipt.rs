@@ -223,7 +223,12 @@ fn cause(why: &NoReceipt) -> (Code, String, &'static str) {
             "this GitLab is too old to list the managers of a runner".to_owned(),
             "Update GitLab.",
         ),
-                NoReceipt::Failed { gitlab, error } => (
+        NoReceipt::NoFreeSlot { runner } => (
+            Code::WrapperError,
+            format!("all job slots (`concurrent`) are in use, and GitLab has not heard of the section of runner {runner}"),
+            "Check in GitLab that this runner has the manager, when a job has ended.",
+        ),
+        NoReceipt::Failed { gitlab, error } => (
             match error {
                 GitlabError::Timeout(_) | GitlabError::Request(_) => Code::ConnectFailed,
                 error if error.is_refusal() => Code::Refused,

@@ -81,6 +81,10 @@ pub(crate) enum NoReceipt {
     },
     /// This GitLab cannot list the managers of a runner.
     NoManagers,
+    /// Jobs of other sections have all slots, so that the section of this runner sends no job request.
+    NoFreeSlot {
+        runner: u64,
+    },
     /// `gitlab`: the instance, and the proxy on the way to it.
     Failed {
         gitlab: String,

@@ -130,7 +130,11 @@ fn health_warnings_match_snapshot() {
         not_refreshed(&causes.into()),
         without_drain(&["m1", "m2"]),
         low_level(Level::Process),
-        crate::explain::receipt::unconfirmed(&[("m1", &NoReceipt::NoManagers), ("m2", &NoReceipt::Upstream)]),
+        crate::explain::receipt::unconfirmed(&[
+            ("m1", &NoReceipt::NoManagers),
+            ("m2", &NoReceipt::Upstream),
+            ("m3", &NoReceipt::NoFreeSlot { runner: 8 }),
+        ]),
         invalid_manager(
             "m1",
             &InvalidManager { attribute: "address", problem: grit_ssh::AddressError::Missing }

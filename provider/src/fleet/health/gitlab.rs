@@ -105,6 +105,7 @@ impl GitlabWord {
             }
             match &known.managers {
                 Some(managers) if managers.contains(&system_id) => {}
+                Some(_) if snapshot.has_no_free_slot() => missing.push(NoReceipt::NoFreeSlot { runner }),
                 Some(_) => return Err(Doubt::Unknown { runner, system_id }),
                 None => missing.push(NoReceipt::NoManagers),
             }

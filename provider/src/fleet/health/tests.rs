@@ -155,6 +155,7 @@ pub(super) fn seen(level: Level, level_max: Option<Level>, version: Option<&str>
         pid: Some(1),
         started_at: None,
         jobs: None,
+        concurrent: None,
         oldest_job: None,
         drain: None,
         shutting_down: false,

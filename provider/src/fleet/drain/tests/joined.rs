@@ -17,6 +17,7 @@ pub(in crate::fleet) fn drained_by(id: &str, status: RunnerStatus) -> Snapshot {
         pid: None,
         started_at: None,
         jobs: None,
+        concurrent: None,
         oldest_job: None,
         drain: Some(DrainInfo {
             until_deadline: None,

@@ -51,10 +51,17 @@ fn script<F: Fn(&str, u64) -> (u16, String) + Send + Sync + 'static>(answer: F) 
     Arc::new(Script { start, requests: 0.into(), parallel: 0.into(), most_parallel: 0.into(), answer })
 }
 
-/// A health check of one manager of runner 7, with a system id.
+/// A health check of one manager of this runner, with a system id.
 async fn check(number: u64, word: &Arc<GitlabWord>, level: Level) -> Outcome {
+    check_with(number, word, level, 0).await
+}
+
+/// Jobs have so many of the 4 slots.
+async fn check_with(number: u64, word: &Arc<GitlabWord>, level: Level, jobs: u32) -> Outcome {
     let mut snapshot = seen(Level::Polling, Some(Level::Working), None);
-    snapshot.detail.as_mut().unwrap().registrations = vec![Registration {
+    let detail = snapshot.detail.as_mut().unwrap();
+    (detail.jobs, detail.concurrent) = (Some(jobs), Some(4));
+    detail.registrations = vec![Registration {
         url: "https://gitlab.example".to_owned(),
         system_id: Some("s_1".to_owned()),
         runner_ids: vec![number],
@@ -166,6 +173,16 @@ async fn older_gitlab_without_managers_is_a_warning() {
     let old = script(|path, _| if path.contains("managers") { (404, String::new()) } else { paused(false) });
     let healthy = check(7, &word(old), Level::Process).await.unwrap();
     assert!(matches!(healthy.unconfirmed[..], [NoReceipt::NoManagers]), "{healthy:?}");
+}
+
+/// The section of the runner sends no request while the jobs of another section have all slots.
+#[tokio::test(start_paused = true)]
+async fn unknown_manager_without_a_free_slot_is_a_warning() {
+    let gitlab =
+        || script(|path, _| if path.contains("managers") { (200, "[]".to_owned()) } else { paused(false) });
+    let healthy = check_with(7, &word(gitlab()), Level::Polling, 4).await.unwrap();
+    assert!(matches!(healthy.unconfirmed[..], [NoReceipt::NoFreeSlot { runner: 7 }]), "{healthy:?}");
+    assert!(check_with(7, &word(gitlab()), Level::Polling, 3).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
