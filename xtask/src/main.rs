@@ -32,9 +32,9 @@ Usage: cargo xtask COMMAND
                          tests with it
   bench [NAME…] [--quick] [--json]
                          run benchmarks with a release build; --quick is a smoke test with the debug build
-  simulate [--seeds N] [--from SEED] [--failures N] [--rows] [--seed SEED [--whole]] [--mutations [NAME]]
+  simulate [--seeds N] [--from SEED] [--failures N] [--rates] [--seed SEED [--whole]] [--mutations [NAME]]
                          run N simulated rollouts (10,000), with faults, on all cores, until the first one (or N) that does not keep a
-                         promise. --rows lists the transitions of the wrapper and the errors of the client that happened rarely. --seed
+                         promise. --rates writes how often each transition, error and fault happened to tests/src/simulation/rates.txt. --seed
                          prints the shortest run of this seed that fails in the same way, and with --whole all of it.
                          The first seed is the time, unless --from is set. --mutations puts known defects back, one at a time, and
                          shows that the simulation, or a test, finds each; a NAME selects those with it in their names

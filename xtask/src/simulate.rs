@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     while let Some(option) = arguments.next() {
         match option.as_str() {
             "--whole" => variables.push(("WHOLE", 1)),
-            "--rows" => variables.push(("ROWS", 1)),
+            "--rates" => variables.push(("RATES", 1)),
             "--mutations" => return mutations::run(arguments.next().map_or("", String::as_str)),
             _ => {
                 let Some((_, name)) = NUMBERS.iter().find(|(known, _)| known == option) else {

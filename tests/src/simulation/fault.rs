@@ -68,6 +68,18 @@ impl Inner {
     }
 
     pub(super) fn fault_of_host(&mut self, instance: &str, fault: Fault) {
+        let name = match fault {
+            Fault::KillWrapper => Some("wrapper killed"),
+            Fault::KillWrapperIn { .. } => Some("wrapper killed in its work"),
+            Fault::ResetHost => Some("host reset"),
+            Fault::DiskFails { .. } => Some("disk fails"),
+            Fault::RunnerCrashes => Some("runner crashes"),
+            // Counted with more of their names.
+            Fault::Network { .. } | Fault::Gitlab { .. } | Fault::Host(_) => None,
+        };
+        if let Some(name) = name {
+            self.trace.count(format!("fault: {name}"));
+        }
         match fault {
             Fault::KillWrapper => self.kill_wrapper(instance, "is killed"),
             Fault::KillWrapperIn { steps } => {
@@ -84,7 +96,7 @@ impl Inner {
             Fault::Network { fault, lasts } => {
                 let Some(address) = self.hosts.get(instance).map(|host| host.address.clone()) else { return };
                 self.log(instance, format!("network: {fault:?}"));
-                self.trace.count(format!("network {fault:?}"));
+                self.trace.count(format!("fault: network {fault:?}"));
                 self.faults.insert(address, (fault, Instant::now() + lasts));
             }
             Fault::Gitlab { fault, lasts } => self.gitlab_fails(fault, lasts),

@@ -12,6 +12,7 @@ mod network;
 mod options;
 mod origin;
 mod random;
+mod rates;
 mod runner;
 mod scenario;
 mod scripts;

@@ -6,7 +6,10 @@ use std::{
     thread,
 };
 
-use super::gitlab::{DRAINS, LOSSES};
+use super::{
+    gitlab::{DRAINS, LOSSES},
+    rates,
+};
 
 /// A long run reports its progress after this number of seeds.
 const PROGRESS: u64 = 10_000;
@@ -62,8 +65,8 @@ pub fn check(first: u64, count: u64, threads: usize, max_failed: usize, expected
                 eprintln!("{done} of {count} seeds, {} failed", failures.load(Relaxed));
             }
             for (what, times) in outcome.counts {
-                // One course can count a limit many times.
-                let times = if what.starts_with("limit: ") { 1 } else { times };
+                // One course can count them many times.
+                let times = if what.starts_with("limit: ") || rates::is_judged(&what) { 1 } else { times };
                 *report.counts.entry(what).or_default() += times;
             }
             if !outcome.violations.is_empty() {

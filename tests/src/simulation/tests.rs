@@ -147,13 +147,9 @@ fn chosen_seeds_have_no_violation() {
     let elapsed = begin.elapsed().as_secs_f64();
     let rate = report.seeds as f64 / elapsed;
     println!("{} seeds in {elapsed:.1} s ({rate:.0} seeds/s), {} failed", report.seeds, report.failed.len());
-    if number("ROWS") == Some(1) {
-        let rare = host::table::rare(&report.counts, report.seeds);
-        println!("{} of {} rows are reached less than once in 1,000 seeds:", rare.len(), host::table::rows());
-        rare.iter().for_each(|row| println!("    {row}"));
-        let rare = network::errors::rare(&report.counts, report.seeds);
-        println!("{} of {} errors of the client occur less often:", rare.len(), network::errors::kinds());
-        rare.iter().for_each(|error| println!("    {error}"));
+    if number("RATES") == Some(1) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/simulation/rates.txt");
+        fs::write(path, rates::text(&report.counts, report.seeds)).unwrap();
     }
     for failed in &report.failed {
         println!("seed {}: {}", failed.seed, failed.violations.join("; "));
@@ -164,6 +160,7 @@ fn chosen_seeds_have_no_violation() {
     }
     assert!(report.failed.is_empty(), "{} seeds failed", report.failed.len());
     assert_eq!(limits::problems(&report.counts, report.seeds), [""; 0]);
+    assert_eq!(rates::problems(&report.counts, report.seeds), [""; 0]);
     assert!(!report.loses_too_many_jobs(), "too many drains have lost a job");
 }
 

@@ -59,7 +59,7 @@ impl Gitlab {
 impl Inner {
     pub(in crate::simulation) fn gitlab_fails(&mut self, fault: Fault, lasts: Duration) {
         self.log("gitlab", format!("{fault:?} for {lasts:?}"));
-        self.trace.count(format!("gitlab {fault:?}"));
+        self.trace.count(format!("fault: gitlab {fault:?}"));
         let end = Instant::now() + lasts;
         self.gitlab.fault = Some((fault, end));
         if !self.gitlab.takes_reports() {

@@ -153,7 +153,7 @@ impl Action {
 
 impl Inner {
     pub(in crate::simulation) fn act(&mut self, instance: &str, action: Action) {
-        self.trace.count(name(action));
+        self.trace.count(format!("fault: {}", name(action)));
         self.log(instance, format!("operator: {action:?}"));
         match action {
             Action::Drain { id, is_forceful, deadline, has_callback } => {

@@ -79,7 +79,6 @@ pub(super) fn row(
         // A wrapper that is leaving refuses more.
         return None;
     }
-    let name = format!("row {state} + {event} -> {next}");
     // The stop of a wrapper that was killed, which no client has requested.
     let is_replaced = next == "starting"
         && event.starts_with("exited")
@@ -90,7 +89,7 @@ pub(super) fn row(
         || OTHERS.iter().any(|other| (other.0, other.1, other.2) == (state, event, next))
         || policy.request_gap_timeout.is_zero() && next == "draining";
     let unexpected = (!is_row).then(|| format!("{state} + {event} -> {next}, and the table has {expected}"));
-    Some(Row { name, unexpected })
+    Some(Row { name: name(state, event), unexpected })
 }
 
 /// The end of a child decides between the two, and the table has one end only.
@@ -99,27 +98,14 @@ fn is_same_end(one: &str, other: &str) -> bool {
     is_end(one) && is_end(other)
 }
 
-/// The rows that are reached less than once in 1,000 seeds, with their numbers.
-pub(in crate::simulation) fn rare(counts: &BTreeMap<String, u64>, seeds: u64) -> Vec<String> {
-    let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
-    for (name, count) in counts {
-        if let Some((head, _)) = name.strip_prefix("row ").and_then(|row| row.split_once(" -> ")) {
-            *reached.entry(head).or_default() += count;
-        }
-    }
+/// The rows that a run can reach, as [`row`] names them.
+pub(in crate::simulation) fn names() -> Vec<String> {
     let possible = ROWS.keys().filter(|(state, event)| impossible(state, event).is_none());
-    let counted = possible.map(|(state, event)| {
-        let head = format!("{state} + {event}");
-        let count = reached.get(head.as_str()).copied().unwrap_or_default();
-        (count, head)
-    });
-    let mut rare: Vec<_> = counted.filter(|(count, _)| count * 1_000 < seeds).collect();
-    rare.sort();
-    rare.into_iter().map(|(count, head)| format!("{count:>6} {head}")).collect()
+    possible.map(|(state, event)| name(state, event)).collect()
 }
 
-pub(in crate::simulation) fn rows() -> usize {
-    ROWS.keys().filter(|(state, event)| impossible(state, event).is_none()).count()
+fn name(state: &str, event: &str) -> String {
+    format!("row {state} + {event}")
 }
 
 /// Why `supervise::Task` cannot bring this event in this state. The rest of the table is there because the function is total.

@@ -1,6 +1,4 @@
-//! The kinds of the client's errors: each must occur in the runs.
-
-use std::collections::BTreeMap;
+//! The kinds of the client's errors.
 
 use grit_provider::testing::{
     client::ClientError,
@@ -121,16 +119,11 @@ fn of_cause(cause: &Cause) -> &'static str {
     }
 }
 
-/// The kinds that occur less than once in 1,000 seeds, with their numbers.
-pub(in crate::simulation) fn rare(counts: &BTreeMap<String, u64>, seeds: u64) -> Vec<String> {
-    let count = |kind: &str| counts.get(&format!("client error: {kind}")).copied().unwrap_or_default();
-    let counted = ALL.iter().map(|kind| (count(kind), kind));
-    counted
-        .filter(|(count, _)| count * 1_000 < seeds)
-        .map(|(count, kind)| format!("{count:>6} {kind}"))
-        .collect()
+/// The kinds, as a run counts them.
+pub(in crate::simulation) fn names() -> Vec<String> {
+    ALL.iter().map(|kind| name(kind)).collect()
 }
 
-pub(in crate::simulation) fn kinds() -> usize {
-    ALL.len()
+pub(super) fn name(kind: &str) -> String {
+    format!("client error: {kind}")
 }

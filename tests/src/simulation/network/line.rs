@@ -202,7 +202,7 @@ impl Connect for Lines {
                 }
             }
             Err(error) => {
-                self.world.now().trace.count(format!("client error: {}", errors::kind(error)));
+                self.world.now().trace.count(errors::name(errors::kind(error)));
                 let failed = self.known().get(&address).and_then(|known| known.failed);
                 let of_proxy = match self.world.now().fault(&address) {
                     Some(Fault::Fails(failure)) => failure.is_response(),
