@@ -52,12 +52,17 @@ fn fresh_seed() -> anyhow::Result<u64> {
 }
 
 /// The command that runs the seeds of these variables.
-pub(crate) fn seeds(variables: &[(&str, u64)]) -> Command {
+fn seeds(variables: &[(&str, u64)]) -> Command {
     let arguments = ["test", "--profile", "simulation", "--package", "grit-tests", "--lib", "--quiet", "--"];
     let mut command = cargo(&arguments);
+    choose(&mut command, variables);
+    command
+}
+
+/// Makes the test program of the simulation run the seeds of these variables.
+fn choose(command: &mut Command, variables: &[(&str, u64)]) {
     command.args(["--ignored", "--exact", "--nocapture", TEST]);
     for (name, number) in variables {
         command.env(format!("GRIT_SIMULATION_{name}"), number.to_string());
     }
-    command
 }

@@ -3,31 +3,36 @@
 //! All patches are applied to one copy of the repository. Each adds its defect behind a switch, the environment variable [`SWITCH`].
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::seeds;
+use super::choose;
 use crate::steps::{cargo, output, root, run as execute, target};
 
 /// A mutation must be found within this number of seeds.
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 3_000;
 
 /// Without a mutation, the copy must not fail in this number of seeds.
 const SEEDS_WITHOUT: u64 = 1_000;
 
 const SWITCH: &str = "GRIT_MUTATION";
 
-/// The unit tests that are run: the programs of other tests would replace those of this repository.
-const LIBRARIES: [(&str, &str); 4] = [
-    ("grit_provider", "terraform-provider-grit"),
-    ("grit_plugin", "grit-plugin"),
-    ("grit_ssh", "grit-ssh"),
-    ("grit_wrapper", "grit-wrapper"),
+/// The crates whose unit tests are run, with their folders: the programs of other tests would replace those of this repository.
+const LIBRARIES: [(&str, &str, &str); 5] = [
+    (SIMULATION, "grit-tests", "tests"),
+    ("grit_provider", "terraform-provider-grit", "provider"),
+    ("grit_plugin", "grit-plugin", "provider/plugin"),
+    ("grit_ssh", "grit-ssh", "provider/ssh"),
+    ("grit_wrapper", "grit-wrapper", "wrapper"),
 ];
+
+const SIMULATION: &str = "grit_tests";
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mutation {
@@ -60,8 +65,10 @@ pub(super) fn run(wanted: &str) -> anyhow::Result<()> {
         .into_iter()
         .filter(|mutation| mutation.name.contains(wanted))
         .partition(|mutation| matches!(mutation.expected, Expected::Test(..)));
-    eprintln!("building the simulation with all mutations");
-    let without = in_copy(&copy, seeds(&[("FROM", 1), ("SEEDS", SEEDS_WITHOUT)])).output()?;
+    eprintln!("building the simulation and the unit tests with all mutations");
+    let programs = Programs::build(&copy)?;
+    eprintln!("running {SEEDS_WITHOUT} seeds without a mutation");
+    let without = programs.seeds(SEEDS_WITHOUT)?.output()?;
     ensure!(
         without.status.success(),
         "the copy fails without a mutation:\n{}{}",
@@ -72,10 +79,13 @@ pub(super) fn run(wanted: &str) -> anyhow::Result<()> {
     for (title, mutations) in [("found by seeds", of_seeds), ("found by tests", of_tests)] {
         println!("\n{title}:");
         for mutation in mutations {
-            match mutation.search(&copy).with_context(|| mutation.name.clone())? {
-                Ok(found) => println!("  {:<44} {found}", mutation.name),
+            let begin = Instant::now();
+            let found = mutation.search(&programs).with_context(|| mutation.name.clone())?;
+            let seconds = begin.elapsed().as_secs_f64();
+            match found {
+                Ok(found) => println!("  {:<44} {seconds:>5.1} s  {found}", mutation.name),
                 Err(why) => {
-                    println!("  {:<44} MISSED: {why}", mutation.name);
+                    println!("  {:<44} {seconds:>5.1} s  MISSED: {why}", mutation.name);
                     missed.push(mutation.name);
                 }
             }
@@ -94,32 +104,74 @@ impl Mutation {
         Ok(Self { name, expected })
     }
 
-    fn search(&self, copy: &Path) -> anyhow::Result<Found> {
-        let command = match &self.expected {
+    fn search(&self, programs: &Programs) -> anyhow::Result<Found> {
+        let mut command = match &self.expected {
             Expected::Violation(text) => {
-                let mut command = seeds(&[("FROM", 1), ("SEEDS", SEEDS)]);
+                let mut command = programs.seeds(SEEDS)?;
                 command.env("GRIT_SIMULATION_EXPECT", text);
                 command
             }
-            Expected::Test(binary, test) if LIBRARIES.iter().all(|(library, _)| library != binary) => {
+            Expected::Test(binary, test) if LIBRARIES.iter().all(|(library, ..)| library != binary) => {
                 return Ok(Ok(format!("not run: {binary} {test}")));
             }
-            Expected::Test(_, test) => {
-                let mut command =
-                    cargo(&["test", "--profile", "simulation", "--lib", "--package", "grit-tests"]);
-                // All together: alone, each has dependencies with other features.
-                command.args(LIBRARIES.iter().flat_map(|(_, package)| ["--package", package]));
-                command.args(["--", "--exact", test]);
+            Expected::Test(library, test) => {
+                let mut command = programs.of(library)?;
+                command.args(["--exact", test]);
                 command
             }
         };
-        let outcome = in_copy(copy, command).env(SWITCH, &self.name).output().context("start cargo")?;
+        let outcome = command.env(SWITCH, &self.name).output().context("start the program")?;
         let text = String::from_utf8_lossy(&outcome.stdout);
         match self.expected.found(&text) {
             Some(found) => Ok(found),
             None => bail!("nothing was run:\n{text}{}", String::from_utf8_lossy(&outcome.stderr)),
         }
     }
+}
+
+/// The test programs of the copy.
+struct Programs {
+    copy: PathBuf,
+    /// By library.
+    paths: BTreeMap<String, PathBuf>,
+}
+
+impl Programs {
+    /// Builds all of them together: alone, each has dependencies with other features.
+    fn build(copy: &Path) -> anyhow::Result<Self> {
+        let mut command = cargo(&["test", "--profile", "simulation", "--lib", "--no-run"]);
+        command.args(LIBRARIES.iter().flat_map(|(_, package, _)| ["--package", package]));
+        // With the dependencies of the simulation itself, which are compiled already.
+        command.current_dir(copy).env("CARGO_TARGET_DIR", target());
+        let outcome = command.output().context("start cargo")?;
+        let text = String::from_utf8_lossy(&outcome.stderr);
+        ensure!(outcome.status.success(), "cannot build the copy:\n{text}");
+        Ok(Self { copy: copy.to_owned(), paths: text.lines().filter_map(program).collect() })
+    }
+
+    /// The test program of a library, in its folder.
+    fn of(&self, library: &str) -> anyhow::Result<Command> {
+        let path = self.paths.get(library).with_context(|| format!("cargo has not built {library}"))?;
+        let folder = LIBRARIES.iter().find(|(name, ..)| *name == library).map_or("", |(.., folder)| *folder);
+        let mut command = Command::new(path);
+        command.current_dir(self.copy.join(folder)).env("RUST_BACKTRACE", "0");
+        Ok(command)
+    }
+
+    /// The simulation, with the seeds from 1 to this number.
+    fn seeds(&self, number: u64) -> anyhow::Result<Command> {
+        let mut command = self.of(SIMULATION)?;
+        choose(&mut command, &[("FROM", 1), ("SEEDS", number)]);
+        Ok(command)
+    }
+}
+
+/// The library and the path of a test program, from a line of cargo: `Executable unittests src/lib.rs (/target/deps/LIBRARY-HASH)`.
+fn program(line: &str) -> Option<(String, PathBuf)> {
+    let (_, path) = line.trim_start().strip_prefix("Executable ")?.split_once('(')?;
+    let path = Path::new(path.strip_suffix(')')?);
+    let (library, _) = path.file_name()?.to_str()?.rsplit_once('-')?;
+    Some((library.to_owned(), path.to_owned()))
 }
 
 impl Expected {
@@ -156,12 +208,6 @@ fn patches() -> anyhow::Result<Vec<PathBuf>> {
     let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     patches.sort();
     Ok(patches)
-}
-
-fn in_copy(copy: &Path, mut command: Command) -> Command {
-    // With the dependencies of the simulation itself, which are compiled already.
-    command.current_dir(copy).env("CARGO_TARGET_DIR", target()).env("RUST_BACKTRACE", "0");
-    command
 }
 
 /// Creates `folder` with the files that the patches change, after all patches.
@@ -227,5 +273,13 @@ mod tests {
         assert!(test.found("test drain::tests::ends ... FAILED").unwrap().is_ok());
         assert!(test.found("test drain::tests::ends ... ok").unwrap().is_err());
         assert_eq!(test.found("running 0 tests"), None);
+    }
+    #[test]
+    fn program_of_a_library_is_read() {
+        let line = "  Executable unittests src/lib.rs (/target/simulation/deps/grit_ssh-0a1b)";
+        let (library, path) = program(line).unwrap();
+        assert_eq!(library, "grit_ssh");
+        assert_eq!(path, Path::new("/target/simulation/deps/grit_ssh-0a1b"));
+        assert_eq!(program("   Compiling grit-ssh v0.1.0 (/copy/provider/ssh)"), None);
     }
 }
