@@ -72,6 +72,8 @@ pub(super) struct Job {
     owner: Option<Sender>,
     /// When it was assigned.
     since: Instant,
+    /// When the request that it was assigned to was sent.
+    requested: Instant,
     /// From then on, it has a log.
     log: Option<Instant>,
     /// From then on, GitLab does not list it as running.
@@ -108,6 +110,7 @@ pub(super) enum Reply {
 #[derive(Debug)]
 struct Open {
     sender: Sender,
+    sent: Instant,
     last_update: Option<u64>,
     is_held: bool,
     reply: Option<Reply>,
@@ -204,6 +207,7 @@ impl Gitlab {
             fate: Fate::Pending,
             owner: None,
             since: Instant::now(),
+            requested: Instant::now(),
             log: None,
             unlisted: None,
             is_named: false,
@@ -250,7 +254,8 @@ impl Inner {
     }
 
     pub(super) fn send_request(&mut self, number: u64, sender: Sender, last_update: Option<u64>) {
-        let open = Open { sender, last_update, is_held: false, reply: None, cancelled: None };
+        let sent = Instant::now();
+        let open = Open { sender, sent, last_update, is_held: false, reply: None, cancelled: None };
         self.gitlab.requests.insert(number, open);
         let way = self.way();
         self.later("", way, Happening::RequestArrives { request: number });
@@ -319,10 +324,11 @@ impl Inner {
             return self.reply_now(number, Reply::NoJob(Some(last_update)));
         };
         let Some(open) = self.gitlab.requests.get(&number) else { return };
-        let (sender, cancelled) = (open.sender.clone(), open.cancelled);
+        let (sender, sent, cancelled) = (open.sender.clone(), open.sent, open.cancelled);
         if let Some(job) = self.gitlab.jobs.get_mut(&id) {
             job.fate = Fate::Assigned;
             job.since = Instant::now();
+            job.requested = sent;
             job.owner = Some(sender);
         }
         match cancelled {

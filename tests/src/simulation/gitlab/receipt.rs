@@ -269,10 +269,10 @@ impl Inner {
     pub(in crate::simulation) fn check_jobs(&mut self) {
         self.check_cancelled();
         let of_owner = |(id, job): (&u64, &super::Job)| {
-            Some((*id, job.fate, job.is_named, job.since, job.owner.clone()?))
+            Some((*id, job.fate, job.is_named, (job.since, job.requested), job.owner.clone()?))
         };
         let jobs: Vec<_> = self.gitlab.jobs.iter().filter_map(of_owner).collect();
-        for (id, fate, is_named, since, owner) in jobs {
+        for (id, fate, is_named, (since, requested), owner) in jobs {
             let host = owner.host.as_str();
             let asked = self.gitlab.asked.get(&(owner.host.clone(), owner.section)).copied();
             match fate {
@@ -295,7 +295,7 @@ impl Inner {
                     }
                     // limits: "a host starts another runner after its drain, and the provider does not see this".
                     Some(ended)
-                        if ended.at < since
+                        if ended.at < requested
                             || ended.has_no_answer && asked.is_some_and(|asked| asked < since) =>
                     {
                         self.trace.count("limit: lost job of a runner that was started after the drain");
