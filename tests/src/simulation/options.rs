@@ -56,13 +56,16 @@ pub(super) const ATTEMPTS: u32 = 12;
 impl Options {
     pub(super) fn new(random: &mut Random) -> Self {
         let minutes = |random: &mut Random, from, to| Duration::from_secs(random.below(to - from) + from);
+        let forces = random.percent(25);
         Self {
             is_forceful: random.percent(5),
-            forces: random.percent(25),
+            forces,
             assumes: random.percent(15),
             delete: match random.below(20) {
                 0..3 => minutes(random, 20, 120),
                 3..6 => minutes(random, 20, 900),
+                // It is often over before the runner has exited.
+                6..12 if forces => minutes(random, 20, 60),
                 _ => Duration::from_secs(3 * 3600),
             },
             health: if random.percent(20) { minutes(random, 30, 600) } else { Duration::from_secs(600) },
