@@ -19,6 +19,7 @@ use super::{
     core::ChildInfo,
     owner::{Change, Child},
     process::{CommandLine, Exit, Signal, Spawner},
+    record::StateFile,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -94,6 +95,40 @@ async fn abort_that_was_seen_comes_before_a_deadline_that_was_over_meanwhile() {
     supervisor.observe(child, Observation { aborts_jobs: true, ..Observation::default() });
     sleep(Duration::from_secs(20)).await;
     assert_eq!(*owner.signals.lock().unwrap(), [Signal::Drain]);
+}
+
+/// What was written to a state file, each with the number of signals that were sent before.
+#[derive(Clone, Default)]
+struct Written {
+    signals: Arc<Mutex<Vec<Signal>>>,
+    texts: Arc<Mutex<Vec<(usize, String)>>>,
+}
+
+impl StateFile for Written {
+    fn exists(&self) -> bool {
+        true
+    }
+
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        let sent = self.signals.lock().unwrap().len();
+        self.texts.lock().unwrap().push((sent, String::from_utf8_lossy(text).into_owned()));
+        Ok(())
+    }
+}
+
+/// The next wrapper must not send SIGTERM again: the runner would skip its cleanup.
+#[tokio::test(start_paused = true)]
+async fn state_file_is_written_before_a_signal_is_sent() {
+    let owner = Silent::default();
+    let file = Written { signals: Arc::clone(&owner.signals), ..Written::default() };
+    let (task, supervisor) = Task::new(Policy::default(), owner.clone(), ());
+    let _task = tokio::spawn(task.save_to(file.clone()).run());
+    supervisor.boot().await.unwrap();
+    supervisor.stop(Stop::new("d", Mode::Forceful)).await.unwrap();
+    assert_eq!(*owner.signals.lock().unwrap(), [Signal::Terminate]);
+    let texts = file.texts.lock().unwrap();
+    let (sent, _) = texts.iter().find(|(_, text)| text.contains("Terminating")).unwrap();
+    assert_eq!(*sent, 0, "{texts:?}");
 }
 
 /// A unit without a process.
