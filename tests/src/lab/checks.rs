@@ -307,7 +307,7 @@ mod tests {
         for declared in [
             Exceptions::default(),
             Exceptions { lost: 0, ..declared.clone() },
-            Exceptions { violations: violations[1..].to_vec(), ..declared.clone() },
+            Exceptions { violations: violations[1..].to_vec(), ..declared },
         ] {
             assert!(judge(&story, &declared).is_some(), "{declared:?}");
         }
