@@ -28,9 +28,6 @@ pub(crate) fn help() -> anyhow::Result<()> {
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     setup::terraform()?;
     let is_quick = arguments.iter().any(|argument| argument == "--quick");
-    if !is_quick {
-        setup::for_benchmarks();
-    }
     let mut folder = programs("debug");
     if is_quick {
         let mut command = cargo(&["build", "--workspace"]);

@@ -135,15 +135,6 @@ fn cloud_init() -> anyhow::Result<()> {
     if folder.join("usr/bin/cloud-init").is_file() { Ok(()) } else { unpack(&CLOUD_INIT, &folder) }
 }
 
-/// Installs valgrind. Without it the benchmarks lack the instructions.
-pub(crate) fn for_benchmarks() {
-    if find("valgrind").is_none()
-        && let Err(error) = install("valgrind", "valgrind")
-    {
-        println!("not measured: instructions: {error:#}");
-    }
-}
-
 /// Downloads packages of Debian, and unpacks them without installing them.
 fn unpack(packages: &[&str], folder: &Path) -> anyhow::Result<()> {
     let name = packages.first().copied().unwrap_or_default();

@@ -70,13 +70,6 @@ The start of the provider.",
 The wrapper with a running runner, which it probes every 5 s. *After the first day*: the probes, scrapes of metrics, calls and watches of a week, in a
 short time.",
     },
-    Section {
-        bench: "instructions",
-        title: "Instructions",
-        about: "\
-Instructions of one operation, counted by valgrind 3.24 or newer. They do not depend on the load of the machine. The budget is 1.1 times the count for
-the same compiler in `tests/src/bench/instructions.txt`.",
-    },
 ];
 
 /// The page.

@@ -12,7 +12,6 @@ mod drain_start;
 mod fanout;
 mod figures;
 mod growth;
-mod instructions;
 mod machine;
 mod measurements;
 mod plugin;
@@ -43,11 +42,6 @@ const ALL: &[Bench] = &[
         name: "plugin",
         about: "start of the provider, from exec to the handshake line",
         run: plugin::run,
-    },
-    Bench {
-        name: "instructions",
-        about: "instructions of the provider's start, a call, a status call and a probe, which do not depend on the load",
-        run: instructions::run,
     },
     Bench {
         name: "connect",
@@ -134,11 +128,6 @@ impl Row {
         Row { ratio: Some(self.median / median), against: Some(what.into()), ..self }
     }
 
-    /// Names the source of a value that has no ratio.
-    fn named(self, source: &str) -> Row {
-        Row { against: Some(source.to_owned()), ..self }
-    }
-
     /// Sets the budget of the ratio.
     fn budget_ratio(self, most: f64) -> Row {
         match self.ratio {
@@ -207,7 +196,7 @@ pub fn line(row: &Row) -> String {
         "{:<12} {:<50} {:>10} {:<4} {:>7}  {:<37} {:>9}  {met}",
         row.bench,
         row.row,
-        number(Some(row.median).filter(|value| !value.is_nan()), 3),
+        number(Some(row.median), 3),
         row.unit,
         number(row.ratio, 2),
         row.against.as_deref().unwrap_or_default(),

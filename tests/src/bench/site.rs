@@ -156,19 +156,9 @@ impl Wrapper {
 
     /// Starts a wrapper with further options, without waiting for a response.
     pub(super) fn spawn(folder: &Path, options: &[&str], command: &[&str]) -> anyhow::Result<Wrapper> {
-        Wrapper::spawn_by(Command::new(terraform::built("grit-wrapper")?), folder, options, command)
-    }
-
-    /// The same for a command that becomes the wrapper.
-    pub(super) fn spawn_by(
-        mut wrapper: Command,
-        folder: &Path,
-        options: &[&str],
-        command: &[&str],
-    ) -> anyhow::Result<Wrapper> {
         let (socket, tcp) = (folder.join("wrapper.sock"), sshd::free_address()?);
         let log = File::create(folder.join("wrapper.log")).context("make the wrapper's log")?;
-        let child = wrapper
+        let child = Command::new(terraform::built("grit-wrapper")?)
             .arg("run")
             .args(["--log-level", "error"])
             .args(["--grpc-listen", &format!("unix://{}", socket.display())])

@@ -35,19 +35,7 @@ impl Plugin {
     ///
     /// If the provider does not print a handshake.
     pub fn start(program: &Path, folder: &Path, client_certificate: Option<&str>) -> anyhow::Result<Self> {
-        Self::start_by(Command::new(program), folder, client_certificate)
-    }
-
-    /// The same for a command that becomes the provider.
-    ///
-    /// # Errors
-    ///
-    /// If the provider does not print a handshake.
-    pub fn start_by(
-        mut command: Command,
-        folder: &Path,
-        client_certificate: Option<&str>,
-    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
         command.env_clear().env(COOKIE.0, COOKIE.1).env("PLUGIN_PROTOCOL_VERSIONS", "5,6");
         command.env("PLUGIN_UNIX_SOCKET_DIR", folder);
         if let Some(certificate) = client_certificate {
