@@ -73,10 +73,9 @@ const WITHOUT: [&str; 14] = [
 ];
 
 /// Prefixes of end-to-end tests that every run executes on the oldest and the newest core.
-const QUICK: [&str; 13] = [
+const QUICK: [&str; 12] = [
     "acceptance::",
     "actions::",
-    "demo::demo_rollout",
     "deployment::every_source",
     "drain_validation::empty_address_known_at_apply",
     // The order of a plan differs between the cores, and what they store.
@@ -89,6 +88,9 @@ const QUICK: [&str; 13] = [
     "rollout::failed_drain",
     "plugin_stop::ctrl_c_during_create",
 ];
+
+/// Prefixes of such tests that a quick run executes only on a core with actions, because they are long.
+const QUICK_WITH_ACTIONS: [&str; 1] = ["acceptance::attributes"];
 
 /// A feature that not every core has.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,15 +113,13 @@ const MOCKS: Feature = Feature { name: "mock providers", terraform: Some((1, 7))
 
 /// Prefixes of end-to-end tests, and the feature that they need. Such a test fails on a core without it: see
 /// `tests/src/terraform/core.rs`.
-const NEEDS: [(&str, &Feature); 10] = [
+const NEEDS: [(&str, &Feature); 8] = [
     ("actions::", &ACTIONS),
     ("layouts::not_drained::removed_block", &FORGET),
     ("layouts::open_tofu::", &KEEP),
     ("no_secrets::secrets_of_ephemeral_variable", &EPHEMERAL),
-    ("no_secrets::secrets_of_direct_connection", &EPHEMERAL),
     ("no_secrets::secrets_of_bastion", &EPHEMERAL),
     ("no_secrets::secrets_in_agent", &EPHEMERAL),
-    ("plugin_values::provider_secret", &EPHEMERAL),
     ("modules::every_module_passes", &MOCKS),
     ("modules::upgraded_module", &MOCKS),
 ];
@@ -226,18 +226,21 @@ fn named(name: &str, all: &[Core]) -> anyhow::Result<Core> {
 
 /// Whether a test runs on other cores: with `quick` only those of every run, otherwise all that need a core.
 pub(crate) fn is_kept(test: &str, quick: bool) -> bool {
-    match quick {
-        true => QUICK.iter().any(|beginning| test.starts_with(beginning)),
-        false => !WITHOUT.iter().any(|beginning| test.starts_with(beginning)),
-    }
+    let is_one_of = |prefixes: &[&str]| prefixes.iter().any(|beginning| test.starts_with(beginning));
+    if quick { is_one_of(&QUICK) } else { !is_one_of(&WITHOUT) }
 }
 
 /// All prefixes of test names in the tables of this module.
 pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
-    WITHOUT.into_iter().chain(QUICK).chain(NEEDS.map(|(prefix, ..)| prefix))
+    WITHOUT.into_iter().chain(QUICK).chain(QUICK_WITH_ACTIONS).chain(NEEDS.map(|(prefix, ..)| prefix))
 }
 
 impl Core {
+    /// Whether a quick run leaves this test to another core.
+    pub(crate) fn leaves(&self, test: &str) -> bool {
+        !self.version.has(&ACTIONS) && QUICK_WITH_ACTIONS.iter().any(|beginning| test.starts_with(beginning))
+    }
+
     /// A program that exists.
     fn of_program(name: &str, program: PathBuf) -> anyhow::Result<Core> {
         let line = version_line(&program)?;
@@ -358,13 +361,14 @@ mod tests {
 
     #[test]
     fn core_lacks_features_of_later_versions_and_other_products() {
-        let lacks = |core: usize| table()[core].lacks("plugin_values::provider_secret_reaches");
+        let lacks = |core: usize| table()[core].lacks("no_secrets::secrets_of_bastion");
         assert_eq!((lacks(0), lacks(6)), (Some(&EPHEMERAL), None));
         assert_eq!(table()[0].lacks("rollout::one_apply"), None);
         assert_eq!(table()[6].lacks("layouts::open_tofu::any"), Some(&KEEP));
         let tofu = Core { version: Version::parse("OpenTofu v1.12.0-dev").unwrap(), ..table().remove(0) };
         assert_eq!(tofu.lacks("layouts::open_tofu::any"), None);
         assert_eq!(tofu.lacks("actions::any"), Some(&ACTIONS));
+        assert!(tofu.leaves("acceptance::attributes_are") && !tofu.leaves("acceptance::invalid::each"));
         assert_eq!(Version::parse("bash: not found"), None);
     }
 }
