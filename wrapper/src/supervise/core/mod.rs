@@ -20,15 +20,9 @@ mod transition;
 #[cfg(test)]
 mod lost_results_tests;
 #[cfg(test)]
-mod random_event;
-#[cfg(test)]
-mod random_tests;
-#[cfg(test)]
 mod refused_signal_tests;
 #[cfg(test)]
 mod request_gap_tests;
-#[cfg(test)]
-mod simulated_child;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]

@@ -220,13 +220,23 @@ fn each_transition_keeps_invariants() {
     }
 }
 
-pub(super) fn check_step(
-    before: &Supervision,
-    event: &Event,
-    step: &Step,
-    policy: &Policy,
-    context: &dyn Display,
-) {
+/// A callback that was sent is repeated by no event before it is finished.
+#[test]
+fn sent_callback_is_not_repeated() {
+    let now = Moment::now();
+    let stop = Stop { callbacks: vec![callback(1)], ..graceful() };
+    let state = State::Exited { end: end(), stop: Some(stop) };
+    for policy in [Policy::default(), by_unit()] {
+        for (name, event) in events(now) {
+            let before = Supervision { state: state.clone(), ..Supervision::default() };
+            let step = before.on(event, Context::new(now, &policy));
+            let is_callback = |effect: &Effect| matches!(effect, Effect::Callback(_));
+            assert!(!step.effects.iter().any(is_callback), "{name}: {:?}", step.effects);
+        }
+    }
+}
+
+fn check_step(before: &Supervision, event: &Event, step: &Step, policy: &Policy, context: &dyn Display) {
     let Step { next, effects, answer } = step;
     let event = if let Event::Looked(request) = event { request } else { event };
     let count = |wanted: &Effect| effects.iter().filter(|effect| *effect == wanted).count();
