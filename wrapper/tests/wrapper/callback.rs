@@ -367,15 +367,3 @@ async fn pending_callbacks_are_sent_by_next_wrapper() {
     second.client().await.becomes(Status::Stopped).await;
     assert_eq!(second.record(), "ready QUIT", "another runner was started");
 }
-
-#[tokio::test]
-async fn callbacks_interrupted_by_kill_are_sent_by_next_wrapper() {
-    let hook = Hook::down().await;
-    let mut first = ready(&[&hook], &[]).await;
-    first.client().await.graceful_with(callback(&hook.url, "POST", &[])).await.unwrap();
-    first.signal(Signal::TERM);
-    hook.called(2).await;
-    first.signal(Signal::KILL);
-    first.ended().await;
-    made_by_the_next_wrapper(first, &hook).await;
-}

@@ -5,11 +5,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use grit_proto::{
     runner_wrapper::{ShutdownCallback, Status},
-    wrapper_v1::{CancelRequest, DrainOutcome, DrainRequest, GetStatusRequest, StartRequest, State},
+    wrapper_v1::{DrainOutcome, DrainRequest, GetStatusRequest, StartRequest, State},
 };
 use rustix::process::Signal;
 use tokio::{io::AsyncReadExt, net::TcpListener};
-use tonic::Code;
 
 use crate::{
     callback::Hook,
@@ -47,72 +46,6 @@ fn record(wrapper: &Wrapper) -> String {
     let mut words: Vec<_> = record.split(' ').collect();
     words.dedup_by(|next, word| word == next && *word == "QUIT");
     words.join(" ")
-}
-
-/// The runner drains even if the wrapper that requested it was killed.
-#[tokio::test]
-async fn signalled_drain_cannot_be_cancelled_by_next_wrapper() {
-    let habits = ["--jobs-take", "60000"];
-    let first = ready(&habits).await;
-    let drain = DrainRequest { id: "deploy-7".to_owned(), ..DrainRequest::default() };
-    first.v1_client().await.drain(drain).await.unwrap();
-    first.recorded("ready QUIT").await;
-    let second = start(killed(first).await, &habits);
-    let mut client = second.v1_client().await;
-    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    let drain = status.drain.clone().unwrap();
-    assert_eq!((status.state(), drain.id.as_str(), drain.signalled), (State::Draining, "deploy-7", true));
-    let late = client.cancel(CancelRequest::default()).await.unwrap_err();
-    assert_eq!(late.code(), Code::FailedPrecondition, "{late:?}");
-    assert!(late.message().contains("SIGQUIT was already sent"), "{late:?}");
-}
-
-/// As if a container is stopped while a deployment waits for the exit of the same runner.
-#[tokio::test]
-async fn joined_drain_survives_wrapper_kill() {
-    let hook = Hook::new(&["200 OK"]).await;
-    let habits = ["--jobs-take", "4000"];
-    let first = ready_with(&[&hook], &habits).await;
-    first.signal(Signal::TERM);
-    first.recorded("ready QUIT").await;
-    let callback = ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() };
-    first.client().await.graceful_with(Some(callback)).await.unwrap();
-    let second = start_with(killed(first).await, &[&hook], &habits);
-    hook.called(1).await;
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!((status.state(), status.drain.unwrap().id.as_str()), (State::Stopped, "upstream"));
-    assert_eq!(
-        second.record().matches("ready").count(),
-        1,
-        "the runner that was to stay stopped was started again"
-    );
-
-    // Clients cannot use the reserved id `signal`.
-    let drain = DrainRequest { id: "signal".to_owned(), ..DrainRequest::default() };
-    let refused = second.v1_client().await.drain(drain).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn completed_callback_is_not_repeated_by_next_wrapper() {
-    let hook = Hook::new(&["200 OK"]).await;
-    let other = Hook::new(&["200 OK"]).await;
-    let first = ready_with(&[&hook, &other], &[]).await;
-    let callback =
-        |hook: &Hook| Some(ShutdownCallback { url: hook.url.clone(), ..ShutdownCallback::default() });
-    first.client().await.graceful_with(callback(&hook)).await.unwrap();
-    hook.called(1).await;
-    eventually("it is written down", async || {
-        let state = fs::read_to_string(first.path("w.sock.state")).unwrap();
-        if state.contains("\"callbacks\":[]") { Ok(()) } else { Err(state) }
-    })
-    .await;
-    let second = start_with(killed(first).await, &[&hook, &other], &[]);
-    // Sent after the remaining callbacks.
-    second.client().await.graceful_with(callback(&other)).await.unwrap();
-    other.called(1).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(hook.heads().len(), 1);
 }
 
 /// The runners of this directory. A process before its exec is not a runner yet.
@@ -236,61 +169,6 @@ async fn drain_and_callback_survive_wrapper_kill() {
     let head = String::from_utf8_lossy(&head[..read]).into_owned();
     assert!(head.starts_with("POST /done") && head.contains("token: s3cret"), "{head}");
     assert!(second.record().starts_with("ready QUIT") && second.record().matches("ready").count() == 1);
-}
-
-#[tokio::test]
-async fn stopped_runner_stays_stopped_after_wrapper_restart() {
-    let first = ready(&["--code", "6"]).await;
-    let mut client = first.v1_client().await;
-    client.drain(DrainRequest { id: "deploy-9".to_owned(), ..DrainRequest::default() }).await.unwrap();
-    first.client().await.becomes(Status::Stopped).await;
-    let second = start(killed(first).await, &[]);
-    let status = second.v1_client().await.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!((status.state(), status.failure_reason.as_str()), (State::Failed, "exit status 6"));
-    assert_eq!(status.drain.unwrap().id, "deploy-9");
-    assert_eq!(second.record(), "ready QUIT", "a drained runner was started again");
-}
-
-#[tokio::test]
-async fn next_wrapper_sends_sigkill_without_second_sigterm() {
-    let habits = ["--ignore-term", "--ignore-quit"];
-    let first = ready(&habits).await;
-    first.client().await.forceful().await;
-    first.recorded("ready TERM").await;
-    let second = Start::again(killed(first).await)
-        .flags(&["--start-grace=0s", "--process-termination-timeout=1s"])
-        .child(&habits);
-    second.client().await.becomes(Status::Stopped).await;
-    // SIGQUIT by the kernel.
-    assert_eq!(record(&second), "ready TERM QUIT");
-    assert_eq!(runners(second.folder.path()), [0; 0]);
-}
-
-#[tokio::test]
-async fn runner_that_exited_meanwhile_is_replaced() {
-    let first = ready(&[]).await;
-    let runner = first.child_pid();
-    let folder = killed(first).await;
-    eventually("it drains", async || if is_alive(runner) { Err(runner) } else { Ok(()) }).await;
-    let second = start(folder, &[]);
-    second.client().await.becomes(Status::Running).await;
-    eventually("the next runner", async || match record(&second) {
-        record if record == "ready QUIT ready" => Ok(()),
-        record => Err(record),
-    })
-    .await;
-    assert_eq!(runners(second.folder.path()).len(), 1);
-}
-
-/// A wrapper that exits regularly leaves nothing to continue.
-#[tokio::test]
-async fn next_wrapper_starts_runner_after_clean_exit() {
-    let mut first = ready(&[]).await;
-    first.signal(Signal::TERM);
-    first.ended().await;
-    assert_eq!(first.read("w.sock.state"), "", "it means that no runner is running");
-    let second = Start::again(first.into_folder()).child(&[]);
-    second.recorded("ready QUIT ready").await;
 }
 
 /// As when a container is started again while Terraform waits for the drain, and after it.

@@ -39,18 +39,6 @@ async fn repeated_forceful_shutdown_sends_one_sigterm() {
     assert_eq!(wrapper.record(), "ready TERM");
 }
 
-#[tokio::test]
-async fn forceful_after_graceful_sends_sigterm_after_sigquit() {
-    let wrapper = quick().child(&["--ignore-quit", "--code", "3"]);
-    let mut client = wrapper.client().await;
-    wrapper.child_ready().await;
-    client.graceful().await;
-    wrapper.recorded("ready QUIT").await;
-    client.forceful().await;
-    assert_eq!(client.becomes(Status::Stopped).await, "exit status 3");
-    assert_eq!(wrapper.record(), "ready QUIT TERM");
-}
-
 /// Executes its arguments without the system call pidfd_open, as under a `SystemCallFilter=`.
 const WITHOUT_PIDFD_OPEN: &str = "
 import ctypes, os, struct, sys

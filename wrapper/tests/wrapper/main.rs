@@ -20,7 +20,6 @@ mod foreign_listeners;
 mod health_freshness;
 mod health_levels;
 mod hostile_users;
-mod killed_tests;
 mod killed_wrapper;
 mod launchers;
 mod leftover_processes;

@@ -91,17 +91,6 @@ async fn drain_by_signal_becomes_forceful_at_drain_timeout() {
     assert_eq!(wrapper.record(), "ready QUIT TERM");
 }
 
-/// A drain that a client requested continues, and the wrapper exits after it.
-#[tokio::test]
-async fn sigterm_joins_drain_in_progress() {
-    let mut wrapper = ready(&[], &["--jobs-take", "500"]).await;
-    wrapper.client().await.graceful().await;
-    wrapper.recorded("ready QUIT").await;
-    wrapper.signal(Signal::TERM);
-    assert_eq!(wrapper.ended().await.code(), Some(0));
-    assert_eq!(wrapper.record(), "ready QUIT");
-}
-
 /// As with a unit that drops the capability, and a runner that changes its user.
 #[tokio::test]
 async fn refused_signal_is_reported_and_sent_by_next_wrapper() {
