@@ -46,9 +46,10 @@ fn lines_of_runners_log_do_not_change_outcome() {
     let lost =
         "ERROR: Job trace termination \"Success\" failed  error=received invalid job update response job=7";
     let json = r#"{"level":"warning","msg":"Starting forceful shutdown","time":"2026-01-01T00:00:00Z"}"#;
+    let each = ["Job succeeded", aborted, lost, json, "x", aborted, lost].join("\n");
     let flood = format!("{}\n{lost}", vec!["INFO: a line of a job"; 20_000].join("\n"));
     machine.start_with_wrapper();
-    for lines in ["Job succeeded", aborted, lost, json, &format!("x\n{aborted}\n{lost}"), &flood] {
+    for lines in [each, flood] {
         std::fs::write(machine.system.path("/run/lines"), format!("{lines}\n")).unwrap();
         poll::until("the runner handles SIGQUIT", LIMIT, || {
             let pid = machine.ask(&["status"])["pid"].as_u64().ok_or_else(|| machine.journal())?;
