@@ -125,17 +125,6 @@ impl Resource for Probe {
         Ok((proposed, renamed.then(|| AttributePath::new("name")).into_iter().collect()))
     }
 
-    async fn plan_destroy(&self, prior: State) -> Result<(), Problems> {
-        match prior.mode() {
-            "refuse_destroy" => Err(failed("Destroy refused", "The mode is `refuse_destroy`.")),
-            "warn_destroy" => {
-                call().warn(Problem::new("lab", "Destroy will hurt", "The mode is `warn_destroy`.", ""));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
     async fn create(&self, mut planned: State) -> Result<State, Problems> {
         let name = planned.name().to_owned();
         let mode = planned.mode().to_owned();
@@ -171,13 +160,8 @@ impl Resource for Probe {
 
     async fn update(&self, _: State, planned: State) -> Result<State, Problems> {
         let leaving = Leaving::enter("update", planned.name(), json!({}));
-        match planned.mode() {
-            "update_fail" => {
-                return leaving
-                    .with("update_end", Err(failed("Asked to fail", "The mode is `update_fail`.")));
-            }
-            "update_panic" => boom("update"),
-            _ => {}
+        if planned.mode() == "update_panic" {
+            boom("update");
         }
         if !wait(&planned.create_ms, false).await {
             return leaving.with("update_stopped", Err(failed("Update interrupted", "Nothing was changed.")));

@@ -53,13 +53,6 @@ async fn only_the_client_with_the_announced_certificate_is_served() {
     assert_eq!(is_served(Client::connect(handshake, Some(&setup.identity)).await).await, Ok(()));
 }
 
-#[tokio::test]
-async fn same_user_is_served_without_tls() {
-    let setup = start(false);
-    assert!(setup.plugin.handshake.certificate.is_none());
-    assert_eq!(is_served(Client::connect_plain(&setup.plugin.handshake).await).await, Ok(()));
-}
-
 /// Needs root to become another user.
 #[test]
 fn other_user_is_rejected_even_with_directory_access() {

@@ -97,18 +97,6 @@ async fn stopped_provider_serves_reads_but_no_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn create_stops_cleanly_when_its_caller_exits() {
-    let Setup { lab, plugin: _plugin, client } = start().await;
-    let mut creating = client.clone();
-    let in_flight = tokio::spawn(async move { creating.provider.apply_resource_change(create("")).await });
-    lab.wait_for("create_start", 1, SOON);
-    in_flight.abort();
-    drop(client);
-    lab.wait_for("create_stopped", 1, SOON);
-    assert!(!lab.journal().iter().any(|entry| entry.event == "create_dropped"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_ends_process_with_unresponsive_call() {
     let mut setup = start().await;
     let mut stdio = goplugin::grpc_stdio_client::GrpcStdioClient::new(setup.client.channel.clone());

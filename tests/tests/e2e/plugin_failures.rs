@@ -128,40 +128,9 @@ fn failed_destroy_keeps_object_and_private_data() {
     destroy_fails_and_keeps_everything("destroy_fail", "Asked to fail", "`destroy_fail`");
 }
 
-#[track_caller]
-fn update_fails_and_is_planned_again(mode: &str, summary: &str, part_of_detail: &str) {
-    let lab = lab(&probe("p", ""));
-    lab.apply().unwrap().succeeded();
-    let before = lab.state().unwrap().objects;
-    lab.write("main.tf", &crate::lab_probe::with_header(&probe("p", &format!("mode = \"{mode}\"")))).unwrap();
-    assert_error(lab.apply().unwrap(), summary, part_of_detail);
-    let after = lab.state().unwrap().objects;
-    assert_eq!(after[0].attributes, before[0].attributes);
-    assert_eq!(after[0].private, before[0].private);
-    assert!(!after[0].tainted);
-    assert_eq!(lab.plan().unwrap().succeeded().planned(), ["update lab_probe.p"]);
-}
-
-#[test]
-fn failed_update_is_planned_again() {
-    update_fails_and_is_planned_again("update_fail", "Asked to fail", "`update_fail`");
-}
-
 #[test]
 fn read_of_missing_object_plans_create() {
     let (lab, run) = apply_in("gone");
     run.succeeded();
     assert_eq!(lab.plan().unwrap().succeeded().planned(), ["create lab_probe.p"]);
-}
-
-#[test]
-fn destroy_can_fail_or_warn_at_plan() {
-    let (lab, run) = apply_in("refuse_destroy");
-    run.succeeded();
-    assert_error(lab.run(["plan", "-destroy", "-json"]).unwrap(), "Destroy refused", "`refuse_destroy`");
-
-    let (lab, run) = apply_in("warn_destroy");
-    run.succeeded();
-    let plan = lab.run(["plan", "-destroy", "-json"]).unwrap().succeeded();
-    assert_eq!(plan.warnings(), [("Destroy will hurt", "The mode is `warn_destroy`.\n\nCode: lab")]);
 }

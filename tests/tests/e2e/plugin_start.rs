@@ -111,17 +111,6 @@ fn log_lines_have_levels_and_fields() {
 }
 
 #[test]
-fn log_level_follows_tf_log_variables() {
-    let info = logged(&[("TF_LOG_PROVIDER", "info")]);
-    assert!(info.contains("said at info") && !info.contains("said at debug"), "{info}");
-    // The provider's own variable sets a lower verbosity than Terraform's.
-    let own = logged(&[("TF_LOG_PROVIDER", "trace"), ("TF_LOG_PROVIDER_LAB", "error")]);
-    assert!(own.contains("said at error") && !own.contains("said at warn"), "{own}");
-    let none = logged(&[]);
-    assert!(!none.contains("said at"), "{none}");
-}
-
-#[test]
 fn panic_is_logged_with_source_location() {
     let lab = lab(&probe("p", "mode = \"panic\"")).env("TF_LOG_PROVIDER", "error");
     let log = lab.apply().unwrap().failed().stderr;

@@ -56,16 +56,6 @@ fn ctrl_c_during_create_taints_resource() {
 }
 
 #[test]
-fn sigint_to_terraform_only_taints_create() {
-    let lab = creating(1, "");
-    let session = apply(&lab);
-    lab.wait_for("create_start", 1, LIMIT);
-    session.signal(Signal::INT).unwrap();
-    assert_stopped(&session.wait(LIMIT), "Create interrupted");
-    assert_tainted(&lab, 1);
-}
-
-#[test]
 fn ctrl_c_stops_ten_parallel_creates() {
     let lab = creating(10, "");
     let mut session = apply(&lab);
@@ -126,19 +116,6 @@ fn second_ctrl_c_ends_unresponsive_create() {
 }
 
 #[test]
-fn second_ctrl_c_during_cancelled_create_leaves_no_process() {
-    let lab = creating(1, "");
-    let mut session = apply(&lab);
-    lab.wait_for("create_start", 1, LIMIT);
-    session.ctrl_c().unwrap();
-    session.ctrl_c().unwrap();
-    let ended = session.wait(LIMIT);
-    assert_eq!(ended.code, Some(1), "{}", ended.output);
-    lab.wait_for("create_stopped", 1, SOON);
-    lab.providers().assert_none_left(SOON);
-}
-
-#[test]
 fn provider_exits_cleanly_after_terraform_is_killed() {
     let lab = creating(1, "");
     let session = apply(&lab);
@@ -160,25 +137,4 @@ fn sighup_ends_terraform_and_provider() {
     assert_eq!(session.wait(LIMIT).signal, Some(1));
     lab.wait_for("create_stopped", 1, SOON);
     lab.providers().assert_none_left(SOON);
-}
-
-#[test]
-fn apply_after_stop_replaces_tainted_resource() {
-    let lab = creating(1, "");
-    let mut session = apply(&lab);
-    lab.wait_for("create_start", 1, LIMIT);
-    session.ctrl_c().unwrap();
-    session.wait(LIMIT);
-    lab.write("main.tf", &crate::lab_probe::with_header(r#"resource "lab_probe" "p" { name = "p0" }"#))
-        .unwrap();
-    let again = lab.apply().unwrap().succeeded();
-    assert_eq!(
-        again.timeline(),
-        [
-            "start delete lab_probe.p",
-            "complete delete lab_probe.p",
-            "start create lab_probe.p",
-            "complete create lab_probe.p"
-        ]
-    );
 }

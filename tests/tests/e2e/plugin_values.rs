@@ -55,14 +55,6 @@ fn nested_attributes_and_numbers_round_trip() {
 }
 
 #[test]
-fn sensitive_values_are_hidden_in_plan() {
-    let lab = lab(&probe("p", "secret = \"hush\"\n items = { a = { host = \"shown\", key = \"hush\" } }"));
-    let plan = lab.run(["plan"]).unwrap().succeeded();
-    assert!(plan.stdout.contains("shown") && plan.stdout.contains("(sensitive value)"), "{}", plan.stdout);
-    assert!(!plan.stdout.contains("hush"), "{}", plan.stdout);
-}
-
-#[test]
 fn unknown_values_are_unknown_at_plan_and_known_at_apply() {
     // The first is completely unknown; the second has a known prefix.
     for name in ["terraform_data.later.id", "\"p-${terraform_data.later.id}\""] {
@@ -131,46 +123,4 @@ fn unknown_schema_version_is_rejected() {
     lab.apply().unwrap().succeeded();
     edit_state(&lab, |object| object["schema_version"] = json!(0));
     refuses(&lab, "Unsupported state version", "has schema version 0");
-}
-
-#[test]
-fn data_source_reads_and_fails() {
-    let data = |text: &str| {
-        lab(&format!(
-            "data \"lab_echo\" \"e\" {{\n text = \"{text}\"\n}}\noutput \"answer\" {{\n value = data.lab_echo.e.answer\n}}\n"
-        ))
-    };
-    let lab = data("hello");
-    lab.apply().unwrap().succeeded();
-    assert_eq!(lab.show(None).unwrap()["values"]["outputs"]["answer"]["value"], "hello");
-    refuses(&data("fail"), "Asked to fail", "`fail`");
-}
-
-#[test]
-fn provider_secret_is_available_at_destroy_and_in_no_file() {
-    let configuration = format!(
-        "variable \"greeting\" {{\n ephemeral = true\n}}\nprovider \"lab\" {{\n greeting = var.greeting\n}}\n{}",
-        probe("p", "")
-    );
-    let lab = lab(&configuration).env("TF_VAR_greeting", "hush");
-    lab.plan().unwrap().succeeded();
-    let plan = lab.show(Some("plan")).unwrap().to_string();
-    lab.run(["apply", "-json", "plan"]).unwrap().succeeded();
-    let state = lab.state().unwrap().text;
-    assert!(!plan.contains("hush") && !state.contains("hush"));
-    lab.destroy().unwrap().succeeded();
-    let configured = lab.wait_for("configured", 3, crate::lab_probe::SOON);
-    assert!(configured.iter().all(|entry| entry.fields["greeting"] == "hush"), "{configured:?}");
-}
-
-#[test]
-fn provider_block_may_be_unknown_at_plan() {
-    let lab = lab(&format!(
-        "{UNKNOWN}provider \"lab\" {{\n greeting = terraform_data.later.id\n}}\n{}",
-        probe("p", "")
-    ));
-    lab.apply().unwrap().succeeded();
-    let configured = lab.wait_for("configured", 2, crate::lab_probe::SOON);
-    assert_eq!(configured[0].fields["greeting"], json!({"unknown": true}));
-    assert!(configured[1].fields["greeting"].is_string(), "{configured:?}");
 }
