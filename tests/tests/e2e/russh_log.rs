@@ -1,5 +1,5 @@
 //! russh logs every packet through the `log` crate, which goes to the provider's log. The provider filters it, also at the most
-//! verbose level; the unfiltered log is in the tests of the SSH client.
+//! verbose level.
 
 use grit_tests::rollout::Rollout;
 

@@ -18,7 +18,6 @@ mod methods;
 mod phase_timeouts;
 mod recipes;
 mod recovery;
-mod russh_log;
 mod scripted_server;
 mod secrets;
 mod server_channels;

@@ -1,14 +1,9 @@
-//! Secrets are in no readable text: not in logs at the most verbose level, not in errors or diagnostics, not in `Debug`
-//! output, not on a command line, and not in the environment of a command.
+//! Secrets are in no readable text: not in logs at the most verbose level, not in errors or diagnostics, and not in `Debug` output.
+//! `e2e::no_secrets` looks at the command lines and environments of commands.
 
-use crate::{
-    fixture::{Fixture, soon},
-    methods::{CARRY, command},
-};
+use crate::fixture::{Fixture, soon};
 use grit_provider::testing::{explain::explain, transport::Secret};
-use grit_tests::provider_client::{
-    AgentOptions, Connector, SshOptions, StrategyOptions, Target, TrustOptions,
-};
+use grit_tests::provider_client::{AgentOptions, Connector, SshOptions, Target, TrustOptions};
 use grit_tests::sshd::ClientKey;
 use std::{
     io::{self, Write},
@@ -41,11 +36,12 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Runs a test of this file in a separate process, with these variables.
-fn alone(test: &str, variables: &[(&str, String)]) {
+/// The test is [`helper_logs_at_trace_level`], in a separate process, because the log level of a call site is cached for the whole process: a parallel test without a log
+/// would disable it.
+#[test]
+fn secrets_are_not_in_logs_errors_or_debug_output() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .envs(variables.iter().cloned())
+        .args(["--exact", "secrets::helper_logs_at_trace_level", "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -53,13 +49,6 @@ fn alone(test: &str, variables: &[(&str, String)]) {
     assert!(stdout.contains("1 passed"), "{stdout}");
 }
 
-#[test]
-fn secrets_are_not_in_logs_errors_or_debug_output() {
-    alone("secrets::helper_logs_at_trace_level", &[]);
-}
-
-/// In a separate process, because the log level of a call site is cached for the whole process: a parallel test without a log
-/// would disable it.
 #[tokio::test]
 #[ignore = "the test above runs it"]
 async fn helper_logs_at_trace_level() {
@@ -120,33 +109,4 @@ async fn helper_logs_at_trace_level() {
     for text in seen {
         assert!(!text.contains(PASSPHRASE) && !text.contains(&body), "{text}");
     }
-}
-
-#[test]
-fn secrets_are_not_passed_to_commands() {
-    let variables = [
-        ("GRIT_SSH_PASSPHRASE", PASSPHRASE.to_owned()),
-        ("GRIT_SSH_PRIVATE_KEY", format!("{PASSPHRASE}-key")),
-        ("GRIT_SSH_USERNAME", "visible".to_owned()),
-    ];
-    alone("secrets::helper_dumps_command_environment", &variables);
-}
-
-#[tokio::test]
-#[ignore = "the test above runs it"]
-async fn helper_dumps_command_environment() {
-    let fixture = Fixture::new();
-    let seen = fixture.dir.path().join("seen");
-    let script = format!(
-        "tr '\\0' '\\n' </proc/self/environ >{0}; tr '\\0' ' ' </proc/$$/cmdline >>{0}",
-        seen.display()
-    );
-    let script = format!("{script}; exec {CARRY} tcp \"$1\" \"$2\"");
-    let arguments = ["sh", "-c", &script, "sh", "{{host}}", "{{port}}"];
-    let options =
-        SshOptions { strategy: command(StrategyOptions::ProxyCommand, &arguments), ..fixture.options() };
-    soon(Connector::new(options).client(fixture.target()).check_status()).await.unwrap();
-    let seen = std::fs::read_to_string(seen).unwrap();
-    assert!(seen.contains("GRIT_SSH_USERNAME=visible") && seen.contains("PATH="), "{seen}");
-    assert!(!seen.contains(PASSPHRASE) && !seen.contains("PRIVATE KEY"), "{seen}");
 }
