@@ -97,11 +97,6 @@ fn reaches_polling(version: &'static str, token: Option<&'static str>) {
     assert_eq!(health_check.evidence()["level"], "polling", "{version}");
 }
 
-#[test]
-fn older_runner_falls_back_to_metrics() {
-    reaches_polling("18.0.0", None);
-}
-
 /// GitLab gives runners tokens with a partition, which the runner hides in its metrics since 18.2.
 #[test]
 fn runner_with_partitioned_token_has_level_polling() {

@@ -143,11 +143,6 @@ fn ctrl_c_during_health_wait_keeps_old_version() {
 }
 
 #[test]
-fn sigterm_to_group_during_health_wait_keeps_old_version() {
-    during_health_wait(Interruption::TermToGroup);
-}
-
-#[test]
 fn sigkill_during_health_wait_keeps_old_version() {
     during_health_wait(Interruption::Kill);
 }

@@ -29,7 +29,6 @@ enum Source {
 /// The connection method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Method {
-    Direct,
     /// A bastion with a separate key.
     ProxyJump,
     ProxyCommand,
@@ -84,7 +83,6 @@ impl Secrets {
         };
         let mut servers = (None, None);
         let ssh = match method {
-            Method::Direct => json!({}),
             Method::ProxyJump => {
                 let sshd = Sshd::builder().authorize(&hop_key).start().unwrap();
                 let hop = json!({
@@ -339,11 +337,6 @@ fn secrets_of_plain_variable_stay_hidden() {
 #[test]
 fn secrets_of_environment_stay_hidden() {
     stay_hidden(Source::Environment, Method::ProxyCommand);
-}
-
-#[test]
-fn secrets_of_direct_connection_stay_hidden() {
-    stay_hidden(Source::Ephemeral, Method::Direct);
 }
 
 #[test]

@@ -169,30 +169,6 @@ fn new_instance_with_same_id_known_at_apply_keeps_old_instance() {
     assert_eq!(workspace.plan().unwrap().succeeded().planned(), Vec::<String>::new());
 }
 
-#[test]
-fn moved_terraform_data_is_refused() {
-    let workspace = Workspace::new(&["grit"]).unwrap();
-    workspace
-        .write(
-            "main.tf",
-            &format!(
-                "{HEAD}resource \"terraform_data\" \"old\" {{}}
-"
-            ),
-        )
-        .unwrap();
-    workspace.apply().unwrap().succeeded();
-    let moved = "moved {
-  from = terraform_data.old
-  to   = grit_runner_drain.a
-}
-";
-    workspace.write("main.tf", &format!("{HEAD}{}{moved}", drain("a", "\"i-1\"", ""))).unwrap();
-    let refused = workspace.plan().unwrap().failed();
-    // It is Terraform's own error.
-    assert!(!refused.errors().is_empty());
-}
-
 /// Drain resources by `count`, each for the instance of its index.
 fn counted(instances: &[&str], cbd: bool) -> String {
     let list = serde_json::to_string(instances).unwrap();
@@ -304,27 +280,6 @@ fn removing_one_of_two_drains_of_an_instance_is_refused() {
     // Both can be removed.
     workspace.write("main.tf", HEAD).unwrap();
     workspace.plan().unwrap().succeeded();
-}
-
-#[test]
-fn unknown_instance_id_warns_without_create_before_destroy() {
-    let workspace = Workspace::new(&["grit"]).unwrap();
-    let config = |input: &str| {
-        let id = "terraform_data.x.output == null ? \"i-1\" : \"i-1\"";
-        let source = format!("resource \"terraform_data\" \"x\" {{\n  input = \"{input}\"\n}}\n");
-        let drain = drain("a", id, "retry = { attempts = 1 }").replace("create_before_destroy = true", "");
-        workspace.write("main.tf", &format!("{HEAD}{source}{drain}")).unwrap();
-    };
-    config("one");
-    workspace.apply().unwrap().succeeded();
-    config("two");
-    let plan = workspace.plan().unwrap().succeeded();
-    let warnings = plan.warnings();
-    assert!(
-        warnings.iter().any(|(_, detail)| detail.contains("`instance_id` becomes known only in the apply")
-            && detail.contains("the instance is kept, but its runner is drained")),
-        "{warnings:?}"
-    );
 }
 
 #[test]

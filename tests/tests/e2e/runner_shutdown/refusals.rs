@@ -1,4 +1,4 @@
-//! What a plan refuses: wrong values, and runner managers that the same configuration keeps.
+//! What a plan refuses: runner managers that the same configuration keeps. `acceptance::invalid` has the wrong values.
 
 use grit_tests::terraform::{Workspace, core};
 use serde_json::{Value as Json, json};
@@ -178,38 +178,6 @@ resource "grit_runner_shutdown" "old" {
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert_eq!(errors[0].0, "Plan would shut down a runner manager of this configuration");
     assert_eq!(workspace.state().unwrap().at("grit_runner_shutdown.old").len(), 0);
-}
-
-#[test]
-fn wrong_values_are_refused_at_plan() {
-    let with = |name: &str, value: Json| {
-        let mut attributes = json!({ "runner_managers": { "a": manager("10.0.0.1") } });
-        attributes[name] = value;
-        attributes
-    };
-    for (title, text, attributes) in [
-        ("Element is null", "`runner_managers[\"a\"]`", json!({ "runner_managers": { "a": null } })),
-        (
-            "Invalid address",
-            "`runner_managers[\"a\"].address`: it is not set, and the connection needs it",
-            json!({ "runner_managers": { "a": { "instance_name": "m", "address": null, "wrapper_address": "unix:///w" } } }),
-        ),
-        ("Invalid address", "trimspace()", json!({ "runner_managers": { "a": manager(" h") } })),
-        ("Invalid value", "`mode` is \"soft\"", with("mode", json!("soft"))),
-        ("Invalid value", "`on_timeout` is \"kill\"", with("on_timeout", json!("kill"))),
-        ("Invalid value", "`on_unreachable` is \"skip\"", with("on_unreachable", json!("skip"))),
-        ("Invalid number", "`retry.attempts` is 0", with("retry", json!({ "attempts": 0 }))),
-        ("Duration is too short", "`timeouts.create`", with("timeouts", json!({ "create": "0s" }))),
-        ("Invalid duration", "`timeouts.update`", with("timeouts", json!({ "update": "soon" }))),
-    ] {
-        let refused =
-            workspace(&json!({ "grit_runner_shutdown": { "old": attributes } })).plan().unwrap().failed();
-        let errors = refused.errors();
-        assert_eq!(errors.len(), 1, "{title}: {errors:#?}");
-        assert_eq!(errors[0].0, title, "{errors:#?}");
-        assert!(errors[0].1.contains(text), "{text}: {errors:#?}");
-        assert!(errors[0].1.ends_with("Code: invalid_config"), "{errors:#?}");
-    }
 }
 
 #[test]

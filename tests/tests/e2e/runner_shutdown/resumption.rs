@@ -154,26 +154,6 @@ fn destroy_during_a_drain_has_no_effect_on_it() {
     assert_eq!(old.signals("m1"), ["SIGQUIT"]);
 }
 
-#[test]
-fn failed_repetition_is_resumed_by_the_next_apply() {
-    let old = Retirement::start(&["m1"]);
-    let options = |switch: &str| json!({ "triggers": { "switch": switch }, "timeouts": { "update": "8s" } });
-    old.configure(&["m1"], &options("1"));
-    old.apply().succeeded();
-    old.start_again("m1");
-    let jobs = old.hold_jobs(1);
-    old.configure(&["m1"], &options("2"));
-    old.apply().failed();
-    let state = old.state();
-    assert_eq!(state["status"], "incomplete");
-    assert_eq!(state["managers"], json!({}), "the old evidence is about an earlier process");
-
-    old.lab.queue().release(&jobs);
-    old.apply().succeeded();
-    assert_eq!(old.state()["managers"]["m1"]["state"], "stopped");
-    assert_eq!(old.signals("m1"), ["SIGQUIT", "SIGQUIT"]);
-}
-
 /// Hosts with static addresses and no `instance_id`: the map of another version has the same keys and addresses.
 #[test]
 fn evidence_of_another_instance_name_does_not_count() {
