@@ -6,10 +6,7 @@ use grit_proto::wrapper_v1::{
 use rustix::process::{Signal, kill_process};
 use tonic::transport::Channel;
 
-use crate::{
-    health_levels::{Runner, VERSION},
-    support::{Start, Wrapper, eventually, pid},
-};
+use crate::support::{Start, Wrapper, eventually, pid};
 
 /// Has jobs for as long as the file `jobs` exists. Its messages are GitLab Runner's.
 const RUNNER: &str = r#"
@@ -55,35 +52,6 @@ async fn ended(client: &mut WrapperClient<Channel>) -> v1::Status {
 
 fn outcome(status: &v1::Status) -> DrainOutcome {
     status.drain.as_ref().unwrap().outcome()
-}
-
-/// The runner has closed its HTTP server before the next wrapper starts, and its log does not show the abort.
-#[tokio::test]
-async fn abort_that_a_killed_wrapper_has_seen_is_not_forgotten() {
-    let metrics = Runner::new().await;
-    let page = "gitlab_runner_process_state_info{state=\"forceful-shutdown\"} 1\n";
-    metrics.says("/metrics", 200, &(VERSION.to_owned() + page));
-    let habits = ["--ignore-quit"];
-    let mut first = Start::new().flags(&["--start-grace=0s"]).runner(&metrics).child(&habits);
-    first.child_ready().await;
-    drain(&mut first.v1_client().await).await;
-    eventually("the abort is saved", async || {
-        let state = first.read("w.sock.state");
-        if state.contains(r#""aborts_jobs":true"#) { Ok(()) } else { Err(state) }
-    })
-    .await;
-    let runner = first.child_pid();
-    first.signal(Signal::KILL);
-    first.ended().await;
-    let second = Start::again(first.into_folder()).flags(&["--start-grace=0s"]).child(&habits);
-    let mut client = second.v1_client().await;
-    let status = client.get_status(GetStatusRequest {}).await.unwrap().into_inner();
-    let reasons = status.health.unwrap().reasons.join("; ");
-    assert!(reasons.contains("the runner aborts its jobs"), "{reasons}");
-    kill_process(pid(runner), Signal::TERM).unwrap();
-    let status = ended(&mut client).await;
-    // The exit code of the runner of a killed wrapper is not known.
-    assert_eq!(outcome(&status), DrainOutcome::Unknown, "{status:?}");
 }
 
 /// `docs/wrapper/draining.md`, "Outcome of a drain".
