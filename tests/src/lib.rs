@@ -15,6 +15,7 @@ pub mod programs;
 pub mod prometheus;
 pub mod provider_client;
 pub mod rollout;
+pub mod script;
 #[cfg(test)]
 pub mod simulation;
 pub mod ssh_server;

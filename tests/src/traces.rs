@@ -1,6 +1,9 @@
 //! The traces that the simulation and a run with real processes have in common (`tests/src/simulation/scripts/`).
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde_json::Value as Json;
 
@@ -13,6 +16,8 @@ pub struct Traces {
     pub hosts: Vec<String>,
     /// The transitions of each wrapper, by its host.
     pub states: BTreeMap<String, Vec<String>>,
+    /// How the jobs have ended. A loss has no time: GitLab is not informed of it.
+    pub jobs: BTreeSet<String>,
     /// The operations of Terraform.
     pub terraform: Vec<String>,
 }
@@ -42,6 +47,19 @@ impl Traces {
         self.states.entry(host.to_owned()).or_default().push(what);
     }
 
+    /// A job of the runner of this host has ended.
+    pub fn add_job(&mut self, host: &str, job: u64, what: &str) {
+        self.jobs.insert(format!("{host}: job {job} {what}"));
+    }
+
+    /// How often this has happened to the host, its wrapper, or its jobs.
+    #[must_use]
+    pub fn count(&self, host: &str, what: &str) -> usize {
+        let line = format!("{host}: {what}");
+        let states = self.states.get(host).into_iter().flatten().filter(|state| *state == what).count();
+        states + self.hosts.iter().chain(&self.jobs).filter(|of_host| **of_host == line).count()
+    }
+
     fn add(&mut self, event: &Event) {
         let what = match &event.what {
             What::InstanceCreated { .. } => "instance created",
@@ -51,6 +69,8 @@ impl Traces {
             What::RunnerPolling { .. } => "runner takes jobs",
             What::RunnerSignal { signal, .. } => signal,
             What::RunnerExiting { code, .. } => &format!("runner exits with code {code}"),
+            What::JobFinished { job } => return self.add_job(&event.subject, *job, "has ended"),
+            What::JobLost { job, .. } => return self.add_job(&event.subject, *job, "is lost"),
             What::Log { line } => return self.add_log(&event.subject, line),
             _ => return,
         };
@@ -72,9 +92,11 @@ impl Traces {
 
 impl fmt::Display for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let jobs = self.jobs.iter().cloned().collect();
         let states = self.states.iter().map(|(host, states)| (format!("states of {host}"), states));
         let lists = [("hosts".to_owned(), &self.hosts)].into_iter().chain(states);
-        for (title, lines) in lists.chain([("terraform".to_owned(), &self.terraform)]) {
+        let last = [("jobs".to_owned(), &jobs), ("terraform".to_owned(), &self.terraform)];
+        for (title, lines) in lists.chain(last) {
             writeln!(f, "[{title}]\n{}\n", lines.join("\n"))?;
         }
         Ok(())

@@ -17,7 +17,8 @@ use crate::{
 /// A limit for broken tests: longer than any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-const MAIN: &str = include_str!("main.tf");
+/// Versions as keys.
+pub const MAIN: &str = include_str!("main.tf");
 
 /// The part of `main.tf` before the resource of this type: for a configuration that has the rest in another form.
 ///
@@ -82,9 +83,7 @@ impl Rollout {
     /// The same, with these providers.
     pub fn with_providers(main: &str, providers: &[&str]) -> anyhow::Result<Self> {
         let lab = Lab::start()?;
-        let workspace = Workspace::new(providers)?;
-        workspace.write("providers.tf", include_str!("providers.tf"))?;
-        workspace.write("main.tf", main)?;
+        let workspace = workspace(main, providers)?;
         let variables = Map::from_iter([
             ("cloud".to_owned(), json!(lab.cloud().endpoint())),
             ("ssh".to_owned(), json!({ "private_key_path": lab.client_key().path })),
@@ -92,6 +91,16 @@ impl Rollout {
         let rollout = Self { workspace, lab, variables };
         rollout.write()?;
         Ok(rollout)
+    }
+
+    /// Another directory with this `main.tf`, for the same hosts. It has no variables.
+    pub fn beside(&self, main: &str) -> anyhow::Result<Workspace> {
+        workspace(main, &["grit", "lab"])
+    }
+
+    /// The variables of `providers.tf`, and these.
+    pub fn variables_with(&self, more: Map<String, Json>) -> Json {
+        self.variables.clone().into_iter().chain(more).collect::<Map<_, _>>().into()
     }
 
     /// Sets a variable of `main.tf`.
@@ -168,6 +177,13 @@ impl Rollout {
             apply.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the apply panicked")))
         })
     }
+}
+
+fn workspace(main: &str, providers: &[&str]) -> anyhow::Result<Workspace> {
+    let workspace = Workspace::new(providers)?;
+    workspace.write("providers.tf", include_str!("providers.tf"))?;
+    workspace.write("main.tf", main)?;
+    Ok(workspace)
 }
 
 /// Whether a runner handled this signal.

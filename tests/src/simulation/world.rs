@@ -125,6 +125,8 @@ pub(super) struct Inner {
     pub(super) hosts: BTreeMap<String, Host>,
     /// The instance that has an address.
     pub(super) addresses: BTreeMap<String, String>,
+    /// How often the cloud has used each name.
+    pub(super) names: BTreeMap<String, usize>,
     /// The fault of an address, and its end.
     pub(super) faults: BTreeMap<String, (Fault, Instant)>,
     pub(super) gitlab: Gitlab,
@@ -159,6 +161,7 @@ impl World {
             wakes: None,
             hosts: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            names: BTreeMap::new(),
             faults: BTreeMap::new(),
             gitlab: Gitlab::new(scenario.gitlab.clone()),
             violations: Vec::new(),

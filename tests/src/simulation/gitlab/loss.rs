@@ -54,6 +54,7 @@ impl Inner {
                 job.unlisted = reported;
             }
             self.log(host, format!("job {id} is aborted: {why}"));
+            self.trace_job(host, id, "is lost");
         }
         for request in requests {
             self.drop_request(request.number, Fate::Aborted(why));
@@ -79,6 +80,7 @@ impl Inner {
         let Some(job) = self.gitlab.jobs.get_mut(&id) else { return };
         job.fate = fate;
         let Some(owner) = job.owner.clone() else { return };
+        self.trace_job(&owner.host, id, "is lost");
         match fate {
             Fate::Lost(cause) => {
                 self.trace.count(format!("job lost at SIGQUIT: {cause}"));

@@ -168,6 +168,10 @@ impl Gitlab {
         self.requests_ever
     }
 
+    pub(super) fn is_assigned(&self, job: u64) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.fate == Fate::Assigned)
+    }
+
     /// A reply that has arrived, and who has sent its request.
     pub(super) fn replied(&mut self, number: u64) -> Option<(Sender, Reply)> {
         let open = self.requests.remove(&number)?;
@@ -238,10 +242,15 @@ impl Inner {
             return;
         }
         self.gitlab.to_come -= 1;
-        self.gitlab.add_job();
-        self.wake_requests();
+        self.submit_job();
         let delay = self.random.millis(20, 2_500);
         self.later("", delay, Happening::JobArrives);
+    }
+
+    pub(super) fn submit_job(&mut self) -> u64 {
+        let job = self.gitlab.add_job();
+        self.wake_requests();
+        job
     }
 
     /// Something has changed for the runners: GitLab replies to the requests that it holds.
@@ -366,6 +375,7 @@ impl Inner {
             job.unlisted = Some(Instant::now() + lasts);
             if let Some(owner) = job.owner.clone() {
                 self.gitlab.contact(&owner);
+                self.trace_job(&owner.host, id, "has ended");
             }
         }
     }

@@ -129,7 +129,7 @@ pub(super) struct Host {
     is_off: bool,
     shuts_down: bool,
     /// The state file is not below `/run`.
-    keeps_file: bool,
+    pub(super) keeps_file: bool,
     /// The configuration of the runner.
     setup: Setup,
     /// What restarts the wrapper waits for some milliseconds only.
@@ -195,6 +195,10 @@ impl Owner {
 
 impl Inner {
     pub(super) fn create_host(&mut self, instance: &str, name: &str, address: &str) {
+        // As the cloud of the lab names them.
+        let used = self.names.entry(name.to_owned()).or_default();
+        *used += 1;
+        let name = if *used == 1 { name.to_owned() } else { format!("{name}.{used}") };
         let owners = self.owners;
         let random = &mut self.random;
         let owner = Owner::new(owners, random);
@@ -216,7 +220,7 @@ impl Inner {
         };
         let setup = Setup::new(&self.gitlab.settings, &system_id_of(instance), random);
         let host = Host {
-            name: name.to_owned(),
+            name: name.clone(),
             address: address.to_owned(),
             boots: 1,
             owner,
@@ -257,7 +261,7 @@ impl Inner {
         self.hosts.insert(instance.to_owned(), host);
         self.addresses.insert(address.to_owned(), instance.to_owned());
         self.log(instance, format!("instance of {name} created at {address}"));
-        self.traces.add_host(name, "instance created");
+        self.traces.add_host(&name, "instance created");
         self.programs_start(instance, 500);
     }
 
@@ -331,6 +335,13 @@ impl Inner {
     pub(super) fn trace_host(&mut self, instance: &str, what: &str) {
         if let Some(host) = self.hosts.get(instance) {
             self.traces.add_host(&host.name, what);
+        }
+    }
+
+    /// The same about a job.
+    pub(in crate::simulation) fn trace_job(&mut self, instance: &str, job: u64, what: &str) {
+        if let Some(host) = self.hosts.get(instance) {
+            self.traces.add_job(&host.name, job, what);
         }
     }
 }
