@@ -118,7 +118,7 @@ impl Gap {
     pub(crate) fn add(&mut self, child: ChildInfo, read: &Read<'_>, config: Option<&RunnerConfig>) {
         self.of(child);
         self.sections.add(read);
-        self.turns.add(read, config.is_some_and(|config| is_full(config, read.metrics)));
+        self.turns.add(read, config.is_some_and(|config| has_no_free_slot(config, read.metrics)));
         self.lasted = Some(read.lasted());
         self.is_measured |= read.is_measured();
         self.counters.push_back(Before::new(read, &self.sections));
@@ -202,12 +202,17 @@ impl AfterSignal {
     }
 }
 
-/// Whether no section can begin a request in its next turn: all slots have a job or a request, or all sections have as many open requests as they may.
+/// Whether no section can begin a request in its next turn: all slots are in use, or all sections have as many open requests as they may.
 fn is_full(config: &RunnerConfig, metrics: &RunnerMetrics) -> bool {
-    let open: u64 = metrics.sections.values().filter_map(|requests| requests.open).sum();
-    let used = metrics.jobs.map(|jobs| jobs + usize::try_from(open).unwrap_or(usize::MAX / 2));
     let mut open_sections = metrics.sections.values();
     let is_at_limit = metrics.sections.len() >= config.sections.len().max(1)
         && open_sections.all(crate::runner::runner_metrics::Requests::is_at_limit);
-    config.is_full(used) || is_at_limit
+    has_no_free_slot(config, metrics) || is_at_limit
+}
+
+/// Whether all slots have a job or a request: a section that has its turn waits for one.
+fn has_no_free_slot(config: &RunnerConfig, metrics: &RunnerMetrics) -> bool {
+    let open: u64 = metrics.sections.values().filter_map(|requests| requests.open).sum();
+    let used = metrics.jobs.map(|jobs| jobs + usize::try_from(open).unwrap_or(usize::MAX / 2));
+    config.is_full(used)
 }

@@ -264,6 +264,19 @@ fn full_section_or_runner_begins_no_request_in_a_turn() {
     }
 }
 
+/// It waits for nothing in its turn, so that its turns stay known: a busy runner has a gap between two of its requests.
+#[test]
+fn section_at_its_limit_keeps_its_turns() {
+    let with = |feeds, (open, ended)| {
+        let sections = [Requests { limit: Some(1), ..requests(open, ended) }];
+        Some(RunnerMetrics { feeds: Some(feeds), jobs: Some(2), ..metrics(&sections) })
+    };
+    let reads = [(0, 3, (0, 3)), (480, 3, (0, 3)), (500, 4, (1, 3)), (620, 4, (0, 4)), (640, 4, (0, 4))];
+    let reads = reads.map(|(millis, feeds, values)| (millis, millis, with(feeds, values)));
+    let found = reports(&config(1, 3_000), &reads).last().copied().flatten();
+    assert_eq!(found, Some(Report::NoneOpen { may_begin: true }));
+}
+
 /// Another process has sent SIGQUIT, or a wrapper that was killed and could not write its state file.
 #[test]
 fn requests_of_a_runner_that_drains_already_are_unknown() {
