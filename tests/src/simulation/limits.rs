@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The number of seeds from which on a limit that happens too rarely is a problem: the faults that lead to it may have become unreachable.
-const MANY: u64 = 10_000;
+/// The number of seeds from which on what happens too rarely is a problem: the faults that lead to it may have become unreachable.
+pub(super) const MANY: u64 = 10_000;
 
 /// Of fewer seeds, no number says anything.
 const FEW: u64 = 100;

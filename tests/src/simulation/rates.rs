@@ -2,16 +2,13 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::{host::table, network::errors};
+use super::{host::table, limits::MANY, network::errors};
 
 /// A line for each: in how many of 1,000 seeds it happens, and its name. `cargo xtask simulate --rates` writes it.
 const RATES: &str = include_str!("rates.txt");
 
 /// What a run counts and this file has begins with one of these.
 const KINDS: [&str; 3] = ["row ", "client error: ", "fault: "];
-
-/// The number of seeds from which on the rates are judged.
-const MANY: u64 = 10_000;
 
 /// A rate is judged if at least this number of seeds should have it: a quarter of it is then no chance.
 const ENOUGH: f64 = 24.0;
