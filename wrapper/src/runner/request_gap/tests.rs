@@ -277,6 +277,18 @@ fn section_at_its_limit_keeps_its_turns() {
     assert_eq!(found, Some(Report::NoneOpen { may_begin: true }));
 }
 
+/// `concurrent` is 1: the request of the turn uses the only slot, until GitLab has responded.
+#[test]
+fn runner_with_one_slot_has_a_gap_between_its_requests() {
+    let with = |feeds, (open, ended)| {
+        Some(RunnerMetrics { feeds: Some(feeds), jobs: Some(0), ..metrics(&[requests(open, ended)]) })
+    };
+    let reads = [(0, 3, (0, 3)), (20, 4, (1, 3)), (120, 4, (0, 4)), (140, 4, (0, 4))];
+    let reads = reads.map(|(millis, feeds, values)| (millis, millis, with(feeds, values)));
+    let config = RunnerConfig { concurrent: Some(1), ..config(1, 3_000) };
+    assert_eq!(reports(&config, &reads).last(), Some(&GAP));
+}
+
 /// Another process has sent SIGQUIT, or a wrapper that was killed and could not write its state file.
 #[test]
 fn requests_of_a_runner_that_drains_already_are_unknown() {

@@ -20,7 +20,8 @@ pub(super) struct Turns {
     /// The last turn was between these moments.
     last: Option<(Instant, Instant)>,
     last_read: Option<Instant>,
-    /// In the last read, a section that had its turn would wait for a worker. Its next turn is one interval after it gets one.
+    /// In the last read, a section that had its turn would wait for a worker. Its next turn is one interval after it gets one: the last turn
+    /// was at the latest at the end of the next read.
     was_full: bool,
 }
 
@@ -29,8 +30,11 @@ impl Turns {
         let was_full = std::mem::replace(&mut self.was_full, is_full);
         let before = self.last_read.replace(read.began);
         let count = read.metrics.feeds;
-        if self.since.is_none() || self.count != count || was_full {
+        if self.since.is_none() || self.count != count {
             self.last = before.filter(|_| self.count < count).map(|before| (before, read.ended));
+            self.since = Some(read.ended);
+        } else if was_full {
+            self.last = self.last.map(|(first, _)| (first, read.ended));
             self.since = Some(read.ended);
         }
         self.count = count;
