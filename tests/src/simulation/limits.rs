@@ -24,7 +24,7 @@ const RECEIPT: (&str, &str) = ("guides/drain-start.md", "## The receipt");
 const DRAIN: (&str, &str) = ("resources/runner_drain.md", "## Limits");
 const CANNOT: (&str, &str) = ("guides/limits.md", "## What the provider cannot prevent");
 
-const LIMITS: [Limit; 26] = [
+const LIMITS: [Limit; 27] = [
     limit("SIGQUIT after SIGTERM, which the state file did not have", STATE_FILE, (0.1, 2.0)),
     limit("*, which the state file did not have", STATE_FILE, (0.0, 2.0)),
     limit("SIGTERM was saved, and not sent: killed in between", STATE_FILE, (0.0, 1.5)),
@@ -60,6 +60,7 @@ const LIMITS: [Limit; 26] = [
         (1.0, 14.0),
     ),
     limit("its host was not reachable after the receipt, and has started a runner", CANNOT, (0.0, 0.5)),
+    limit("its host has started a runner after its last status was read", CANNOT, (0.0, 0.5)),
     limit("a warning names a job of the instance that has the address of a lost one", RECEIPT, (0.0, 1.5)),
     limit("the receipt is of the instance that has the address of a lost one", RECEIPT, (2.0, 20.0)),
     limit("a job was moved between two pages of the list", RECEIPT, (0.0, 0.5)),

@@ -1,7 +1,7 @@
 //! What one process of the provider may do to the runners, and what the wrappers have reported to it: the promises are checked against this.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,6 +14,10 @@ use super::world::Inner;
 /// limits: "a host that does not respond for 20 s has reported the exit before". The last attempt begins one second before.
 const UNANSWERED: Duration = Duration::from_secs(19);
 const UNANSWERED_INTERRUPTED: Duration = Duration::from_secs(2);
+
+/// The calls of one process to one address: the most of 20,000 seeds are between 100 and 150 in a minute.
+const MINUTE: Duration = Duration::from_secs(60);
+const MAX_CALLS: usize = 200;
 
 /// One process, or one invocation of an action.
 #[derive(Debug, Default)]
@@ -40,6 +44,10 @@ struct Known {
     answered: BTreeMap<String, Option<Instant>>,
     /// The user has interrupted the command.
     is_interrupted: bool,
+    /// The instances that it has asked to drain, and not to start since then.
+    asked: BTreeSet<String>,
+    /// When it has called each address in the last minute.
+    calls: BTreeMap<String, VecDeque<Instant>>,
 }
 
 /// A drain that a process may request.
@@ -159,6 +167,21 @@ impl Origin {
         self.known().kept.insert(instance.to_owned());
     }
 
+    /// A call to this address begins.
+    pub(super) fn calls(&self, world: &mut Inner, address: &str) {
+        let now = Instant::now();
+        let known = &mut *self.known();
+        let calls = known.calls.entry(address.to_owned()).or_default();
+        calls.push_back(now);
+        calls.retain(|at| *at + MINUTE > now);
+        if calls.len().is_multiple_of(50) {
+            world.trace.count(format!("calls to one address in a minute: {}", calls.len()));
+        }
+        if calls.len() == MAX_CALLS + 1 {
+            world.violation(address, format!("more than {MAX_CALLS} calls in a minute"));
+        }
+    }
+
     /// Whether the wrapper of this instance has reported the exit of its runner.
     pub(super) fn knows_exit(&self, instance: &str) -> bool {
         self.known().stopped.contains(instance)
@@ -193,6 +216,11 @@ impl Origin {
         known.absences.contains_key(address) && answered.is_none_or(|answered| answered.elapsed() >= limit)
     }
 
+    /// When an answer has arrived from this address, last.
+    pub(super) fn answered(&self, address: &str) -> Option<Instant> {
+        self.known().answered.get(address).copied().flatten()
+    }
+
     /// Whether it may drain another instance at the address of this one.
     pub(super) fn shares_address(&self, instance: &str) -> bool {
         let known = self.known();
@@ -203,9 +231,16 @@ impl Origin {
 
     /// A process requests a drain.
     pub(super) fn sends_drain(&self, world: &mut Inner, instance: &str, address: &str, is_forceful: bool) {
-        let known = &*self.known();
-        let was_asked = !world.asked.insert(instance.to_owned());
-        let Some(drains) = &known.drains else { return world.trace.count("drain requested by an action") };
+        let known = &mut *self.known();
+        let is_draining = world.hosts.get(instance).is_some_and(|host| host.promise.accepted);
+        let was_asked = !known.asked.insert(instance.to_owned()) || is_draining;
+        let known = &*known;
+        let Some(drains) = &known.drains else {
+            if is_forceful {
+                world.violation(instance, "a forceful request of an action that is graceful");
+            }
+            return world.trace.count("drain requested by an action");
+        };
         let Some(drain) = drains.get(instance) else {
             return stranger(known, drains, world, instance, address);
         };

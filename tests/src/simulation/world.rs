@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -141,8 +141,6 @@ pub(super) struct Inner {
     pub(super) connections: BTreeMap<u32, Arc<Wire>>,
     /// Faults that wait for a state of a wrapper: the first one is next.
     pub(super) aims: VecDeque<Aimed>,
-    /// The instances of which a drain was requested.
-    pub(super) asked: BTreeSet<String>,
     /// Why an instance may be destroyed while its runner runs.
     pub(super) excuses: BTreeMap<String, &'static str>,
     /// All faults have ended, and no runner that is started fails.
@@ -171,7 +169,6 @@ impl World {
             owners: scenario.owners,
             connections: BTreeMap::new(),
             aims: VecDeque::new(),
-            asked: BTreeSet::new(),
             excuses: BTreeMap::new(),
             is_quiet: false,
         };

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 pub(in crate::simulation) struct Answers {
     /// By the instance of the manager.
     lists: BTreeMap<String, Lists>,
-    /// A question for the managers of a runner had no good answer.
-    has_no_managers: bool,
+    /// When a question for the managers of a runner had no good answer, last.
+    no_managers: Option<Instant>,
 }
 
 /// The lists of the running jobs of one manager, of all its sections.
@@ -76,11 +76,15 @@ impl Answers {
         }
     }
 
-    /// A question for the jobs of this manager has no good answer, or waits for it.
+    /// A question for the jobs of this manager waits for its answer.
+    pub(super) fn waits(&mut self, instance: &str) {
+        self.lists.entry(instance.to_owned()).or_default().is_unanswered = true;
+    }
+
+    /// A question for the jobs of this manager has no good answer.
     pub(super) fn fails(&mut self, instance: &str) {
-        let lists = self.lists.entry(instance.to_owned()).or_default();
-        lists.is_unanswered = true;
-        lists.since.clear();
+        self.waits(instance);
+        self.lists.entry(instance.to_owned()).or_default().since.clear();
     }
 
     /// The last complete list of the jobs of a manager.
@@ -93,19 +97,20 @@ impl Answers {
         self.lists.get(instance).is_some_and(|lists| lists.earlier.contains(&job))
     }
 
-    /// Whether each list of the last `time` had the job.
+    /// Whether each list of the last `time` before the last list had the job.
     pub(super) fn lists_since(&self, instance: &str, job: u64, time: Duration) -> bool {
-        let since = self.lists.get(instance).and_then(|lists| lists.since.get(&job));
-        since.is_some_and(|since| since.elapsed() >= time)
+        let Some(lists) = self.lists.get(instance) else { return false };
+        let since = lists.since.get(&job).zip(lists.complete.as_ref());
+        since.is_some_and(|(since, last)| *since + time <= last.end)
     }
 
     pub(super) fn managers_fail(&mut self) {
-        self.has_no_managers = true;
+        self.no_managers = Some(Instant::now());
     }
 
-    /// Whether a question for the managers of a runner, before a job is cancelled, had no good answer.
-    pub(super) fn has_no_managers(&self) -> bool {
-        self.has_no_managers
+    /// Whether a question for the managers of a runner had no good answer at this time, or later.
+    pub(super) fn has_no_managers(&self, since: Instant) -> bool {
+        self.no_managers.is_some_and(|at| at >= since)
     }
 
     /// Whether the last question for the jobs of this manager had no good answer.

@@ -74,7 +74,18 @@ impl Api {
         }
     }
 
-    /// The call has no good answer, or waits for it.
+    /// The call waits for its answer for long.
+    fn waits(&self, subject: &Subject) {
+        match subject {
+            Subject::Jobs(question) => {
+                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+                answers.waits(&question.instance);
+            }
+            subject => self.fails(subject),
+        }
+    }
+
+    /// The call has no good answer.
     fn fails(&self, subject: &Subject) {
         match subject {
             Subject::Jobs(question) => {
@@ -136,12 +147,16 @@ impl SimulatedGitlab for Api {
     ) -> BoxFuture<'_, Result<Answer, GitlabError>> {
         async move {
             let way = self.world.now().api_way();
+            if way > SLOW {
+                let subject = self.world.now().gitlab.subject(&url);
+                self.waits(&subject);
+            }
             sleep(way).await;
             let (subject, answer) = {
                 let mut now = self.world.now();
                 (now.gitlab.subject(&url), now.api(&method, &url, &token, &self.is_cut))
             };
-            if answer.is_none() || way > SLOW {
+            if answer.is_none() {
                 self.fails(&subject);
             }
             match answer {

@@ -26,6 +26,9 @@ impl Inner {
         if has_read_once && is_measured {
             self.violation(host, "SIGQUIT after one read without an open request");
         }
+        if let Some(gap) = self.misses_gap(host).filter(|_| is_measured) {
+            self.violation(host, format!("SIGQUIT has waited to the limit, and no request was open for {gap:?}"));
+        }
         if self.waits_for_held(host, requests.iter().map(|request| request.opened).max()) {
             self.violation(host, "SIGQUIT has waited for requests that GitLab holds, to the limit");
         }

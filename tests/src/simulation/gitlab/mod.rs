@@ -70,7 +70,7 @@ pub(super) enum Fate {
 pub(super) struct Job {
     fate: Fate,
     owner: Option<Sender>,
-    /// When it was assigned.
+    /// When it has arrived, or was assigned.
     since: Instant,
     /// When the request that it was assigned to was sent.
     requested: Instant,
@@ -82,6 +82,8 @@ pub(super) struct Job {
     is_named: bool,
     /// A call of the provider about it had no good answer in time.
     has_failed_call: bool,
+    /// It was moved between two pages of the last list.
+    is_moved: bool,
     /// Whether the process that has cancelled it was killed.
     canceller: Option<Arc<AtomicBool>>,
 }
@@ -128,6 +130,8 @@ pub(super) struct Gitlab {
     pub(super) requests_ever: u64,
     /// The number of the last change, as in `last_update`.
     generation: u64,
+    /// When a job was assigned, last.
+    assigned: Option<Instant>,
     /// Jobs that still arrive.
     to_come: u32,
     fault: Option<(Fault, Instant)>,
@@ -152,6 +156,7 @@ impl Gitlab {
             requests: BTreeMap::new(),
             requests_ever: 0,
             generation: 1,
+            assigned: None,
             to_come: settings.jobs,
             fault: None,
             losers: BTreeMap::new(),
@@ -161,6 +166,17 @@ impl Gitlab {
             receipts: BTreeMap::new(),
             settings,
         }
+    }
+
+    /// More jobs arrive.
+    pub(super) fn expect_jobs(&mut self, jobs: u32) {
+        self.to_come += jobs;
+    }
+
+    /// Since when the first job waits, and no job was assigned.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        let first = self.jobs.get(self.pending.front()?)?;
+        Some(self.assigned.map_or(first.since, |assigned| first.since.max(assigned)))
     }
 
     pub(super) fn next_request(&mut self) -> u64 {
@@ -216,6 +232,7 @@ impl Gitlab {
             unlisted: None,
             is_named: false,
             has_failed_call: false,
+            is_moved: false,
             canceller: None,
         };
         self.jobs.insert(self.next_job, job);
@@ -332,6 +349,7 @@ impl Inner {
             let last_update = self.gitlab.generation;
             return self.reply_now(number, Reply::NoJob(Some(last_update)));
         };
+        self.gitlab.assigned = Some(Instant::now());
         let Some(open) = self.gitlab.requests.get(&number) else { return };
         let (sender, sent, cancelled) = (open.sender.clone(), open.sent, open.cancelled);
         if let Some(job) = self.gitlab.jobs.get_mut(&id) {

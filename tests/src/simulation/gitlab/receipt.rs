@@ -1,14 +1,14 @@
 //! What a finished drain has reported about its jobs, compared with what GitLab lists.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
-use super::{AFTER_READ, Fate, JOB_TIMEOUT, URL, answers::Answers};
+use super::{AFTER_READ, Fate, Gitlab, JOB_TIMEOUT, URL, answers::Answers};
 use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 
-/// drain-start: "each of these jobs that GitLab has listed for 10 s and that has no log".
+/// drain-start: "GitLab has listed the job for 10 s without a failed request in between, and the job has no log".
 const LOG_AFTER: Duration = Duration::from_secs(10);
 
 /// A receipt, with the look after it, has begun at most so long before its end.
@@ -25,8 +25,12 @@ const MAX_NAMED: usize = 50;
 pub(in crate::simulation) struct Ended {
     /// The end of the drain, or of the last list of its jobs.
     at: Instant,
+    /// The end of the last list.
+    listed: Option<Instant>,
     /// The jobs that GitLab lists.
     named: Vec<u64>,
+    /// What became of each of them.
+    became: BTreeMap<u64, String>,
     /// The jobs that were not cancelled because their manager may be in contact with GitLab.
     in_contact: Vec<u64>,
     /// The reasons why there is no receipt.
@@ -57,7 +61,9 @@ impl Ended {
     ) -> Self {
         let mut ended = Self {
             at: Instant::now(),
+            listed: None,
             named: Vec::new(),
+            became: BTreeMap::new(),
             in_contact: Vec::new(),
             missing: Vec::new(),
             is_assumed: false,
@@ -73,6 +79,8 @@ impl Ended {
             match code.map_or("", |(_, code)| code) {
                 "jobs_lost" => {
                     ended.named.extend(jobs(&warning.detail));
+                    let lines = warning.detail.lines();
+                    ended.became.extend(lines.flat_map(|line| jobs(line).map(|id| (id, line.to_owned()))));
                     let in_contact = warning.detail.lines().filter(|line| line.contains(IN_CONTACT));
                     ended.in_contact.extend(in_contact.flat_map(jobs));
                 }
@@ -98,6 +106,13 @@ fn jobs(text: &str) -> impl Iterator<Item = u64> {
     })
 }
 
+impl Gitlab {
+    /// When the last finished drain of this instance has read its last list of jobs.
+    pub(in crate::simulation) fn receipt_end(&self, instance: &str) -> Option<Instant> {
+        self.receipts.get(instance)?.listed
+    }
+}
+
 impl Inner {
     /// A drain of this instance has ended with these warnings. `is_success`: the call returns no error.
     pub(in crate::simulation) fn drain_reported(
@@ -107,8 +122,9 @@ impl Inner {
         is_success: bool,
         answers: &Answers,
     ) {
-        let at = answers.list(instance).map_or(ended.at, |list| list.end);
-        let ended = Ended { is_gone: !self.hosts.contains_key(instance), at, ..ended };
+        let listed = answers.list(instance).map(|list| list.end);
+        let at = listed.unwrap_or(ended.at);
+        let ended = Ended { is_gone: !self.hosts.contains_key(instance), at, listed, ..ended };
         if self.gitlab.settings.receipt == Receipt::None || ended.is_kept {
             return;
         }
@@ -142,14 +158,16 @@ impl Inner {
             (job.fate, job.has_log() || job.has_failed_call || ended.is_interrupted || ended.is_action);
         let owner = job.owner.as_ref().map(|owner| owner.host.clone()).unwrap_or_default();
         let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
-        self.log(instance, format!("a warning names job {id}: {fate:?}"));
+        let became = ended.became.get(&id).and_then(|line| line.rsplit_once(&format!("/{id}")));
+        let became = became.map_or("", |(_, became)| became);
+        self.log(instance, format!("a warning names job {id}{became} ({fate:?})"));
         if !is_its && is_of_address {
             self.trace
                 .count("limit: a warning names a job of the instance that has the address of a lost one");
         } else if !is_its {
             self.violation(instance, format!("a warning names job {id} of another manager"));
         }
-        let before = Instant::now().checked_sub(OF_RECEIPT).unwrap_or_else(Instant::now);
+        let before = ended.at.checked_sub(OF_RECEIPT).unwrap_or(ended.at);
         let is_contact = |((host, _), last): (&(String, usize), &Instant)| *host == owner && *last >= before;
         let is_in_contact = ended.in_contact.contains(&id) && self.gitlab.contacts.iter().any(is_contact);
         match fate {
@@ -158,7 +176,7 @@ impl Inner {
             Fate::Lost(_) | Fate::Cancelled
                 if receipt == Receipt::Retry
                     && !may_stay
-                    && !answers.has_no_managers()
+                    && !answers.has_no_managers(before)
                     && answers.lists_since(instance, id, LOG_AFTER) =>
             {
                 self.violation(instance, format!("lost job {id} is not queued again"));
@@ -201,6 +219,9 @@ impl Inner {
             if has_pages {
                 // As at GitLab, a job that ends between two pages moves another one to the page that was read.
                 self.trace.count("limit: a job was moved between two pages of the list");
+                if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+                    job.is_moved = true;
+                }
                 continue;
             }
             self.violation(instance, format!("GitLab lists job {id}, and the receipt does not: {fate:?}"));
@@ -236,7 +257,10 @@ impl Inner {
             || ended.is_interrupted;
         let is_unregistered =
             ended.missing.iter().any(|why| why.contains("does not report where its runner is registered"));
-        if !is_explained || is_unregistered {
+        if ended.shares_address && !is_explained {
+            // The lists of both are those of one instance.
+            self.trace.count("limit: the receipt is of the instance that has the address of a lost one");
+        } else if !is_explained || is_unregistered {
             self.violation(instance, format!("no receipt without a fault of GitLab: {:?}", ended.missing));
         }
     }
@@ -269,16 +293,23 @@ impl Inner {
     pub(in crate::simulation) fn check_jobs(&mut self) {
         self.check_cancelled();
         let of_owner = |(id, job): (&u64, &super::Job)| {
-            Some((*id, job.fate, job.is_named, (job.since, job.requested), job.owner.clone()?))
+            Some((
+                *id,
+                job.fate,
+                (job.is_named, job.is_moved),
+                (job.since, job.requested),
+                job.owner.clone()?,
+            ))
         };
         let jobs: Vec<_> = self.gitlab.jobs.iter().filter_map(of_owner).collect();
-        for (id, fate, is_named, (since, requested), owner) in jobs {
+        for (id, fate, (is_named, is_moved), (since, requested), owner) in jobs {
             let host = owner.host.as_str();
             let asked = self.gitlab.asked.get(&(owner.host.clone(), owner.section)).copied();
             match fate {
                 Fate::Assigned if self.runner(host, owner.pid).is_none() => {
                     self.violation(host, format!("job {id} has lost its runner in the model"));
                 }
+                Fate::Lost(_) if !is_named && is_moved => {}
                 Fate::Lost(_) if !is_named && asked.is_some_and(|asked| since + JOB_TIMEOUT <= asked) => {
                     self.trace.count("lost job that GitLab has failed before the drain ended");
                 }

@@ -115,6 +115,8 @@ pub(super) struct Host {
     /// Until then, a write of the state file takes some time.
     slow_until: Instant,
     pub(super) runner: Option<Runner>,
+    /// The number of its runners, with the earlier ones.
+    runners: u32,
     facts: Option<Facts>,
     /// Runners that no wrapper has.
     strays: Vec<Runner>,
@@ -233,6 +235,7 @@ impl Inner {
             disk_works: true,
             slow_until: Instant::now(),
             runner: None,
+            runners: 0,
             facts: None,
             strays: Vec::new(),
             ended: None,
@@ -401,6 +404,11 @@ impl Host {
         self.runner.as_ref().map(|runner| runner.started)
     }
 
+    /// A runner that was started again is not healthy for a time: `docs/wrapper/health.md`.
+    pub(super) fn was_restarted(&self) -> bool {
+        self.runners > 1 && self.runner_started().is_some_and(|started| started.elapsed() < RESTARTED)
+    }
+
     /// Why a runner runs after a drain that was complete.
     pub(super) fn why_started(&self) -> Option<&'static str> {
         self.forgotten.filter(|_| self.is_drained)
@@ -419,6 +427,9 @@ impl Host {
         format!("00000000-0000-4000-8000-{:012x}", self.boots)
     }
 }
+
+/// Less than 60 s ago, and a probe.
+const RESTARTED: Duration = Duration::from_secs(80);
 
 /// Why the state file lacks what a wrapper has saved.
 const UNWRITTEN: &str = "the state file could not be written";

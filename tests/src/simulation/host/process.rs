@@ -175,6 +175,7 @@ impl Inner {
         let host = self.hosts.get_mut(instance)?;
         let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
         let earlier = host.runner.replace(runner);
+        host.runners += 1;
         host.facts = Some(Facts::new(pid, parent));
         let accepted = host.promise.accepted;
         if let Some(earlier) = earlier {

@@ -33,6 +33,9 @@ const GAUGE: &str = "gitlab_runner_request_concurrency{";
 /// GitLab does not work on a request for so long.
 const HELD: Duration = Duration::from_secs(5);
 
+/// The wrapper finds a gap of this length if it knows when the next turn comes: it needs two reads, and a margin before the turn and after it.
+const GAP: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     wait: Option<Wait>,
@@ -72,6 +75,31 @@ struct Wait {
     slow: Option<Instant>,
     /// No read succeeds until then.
     blind_until: Instant,
+    /// When the wrapper stops waiting for a gap.
+    until: Option<Instant>,
+    gaps: Gaps,
+}
+
+/// The times in a wait in which the runner had no open request, and reads have succeeded.
+#[derive(Debug, Default)]
+struct Gaps {
+    /// Their number, of at least [`GAP`].
+    number: u32,
+    longest: Duration,
+    /// The beginning of the last one.
+    since: Option<Instant>,
+}
+
+impl Gaps {
+    /// A read shows no open request, since this moment.
+    fn add(&mut self, since: Instant) {
+        let lasts = since.elapsed();
+        self.longest = self.longest.max(lasts);
+        if lasts >= GAP && self.since != Some(since) {
+            self.since = Some(since);
+            self.number += 1;
+        }
+    }
 }
 
 impl Wait {
@@ -87,6 +115,11 @@ impl Wait {
             has_read: false,
             slow: None,
             blind_until: now,
+            until: match part {
+                Part::Waiting(_, until) => Some(until.at),
+                Part::Signalled { .. } => None,
+            },
+            gaps: Gaps::default(),
         }
     }
 
@@ -182,6 +215,10 @@ impl Inner {
                     wait.seen = Some(requests);
                     wait.reads = (before, Some(now));
                     wait.slow = if is_slow { Some(now + lasts) } else { wait.slow };
+                    if let Some(closed) = runner.and_then(Runner::idle_since) {
+                        let reads_since = wait.slow.unwrap_or(wait.begin).max(wait.blind_until);
+                        wait.gaps.add(closed.max(reads_since).min(now));
+                    }
                     reads.current = Some((now, requests));
                 }
                 self.trace.count(match &response {
@@ -277,6 +314,15 @@ impl Inner {
                 reads_since + 3 * HELD < Instant::now()
             })
             && youngest.is_some_and(|youngest| youngest.elapsed() > 3 * HELD)
+    }
+
+    /// Whether the wrapper has waited to the limit, although it could have seen a gap: two turns show when the next one comes. Without a turn for
+    /// `check_interval`, none comes.
+    pub(in crate::simulation) fn misses_gap(&self, instance: &str) -> Option<Duration> {
+        let host = self.hosts.get(instance)?;
+        let wait = host.wrapper.as_ref()?.reads.wait.as_ref()?;
+        let is_gap = wait.gaps.number > 2 || wait.gaps.longest > host.setup.check_interval + GAP;
+        (is_gap && wait.until? <= Instant::now()).then_some(wait.gaps.longest)
     }
 
     /// `docs/wrapper/draining.md`, "When SIGQUIT is sent": "no job request is open in two reads in a row".

@@ -193,6 +193,7 @@ impl Connect for Lines {
 
     fn called(&self, target: &Target, result: Result<Option<&Snapshot>, &ClientError>) {
         let address = address_of(target);
+        self.origin.calls(&mut self.world.now(), &address);
         match result {
             Ok(status) => {
                 self.world.now().trace.count("answer");

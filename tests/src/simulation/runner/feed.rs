@@ -26,7 +26,7 @@ const STEP: Duration = Duration::from_millis(1);
 
 impl Section {
     /// Whether it may send requests: too many failures in a row disable it for an hour.
-    fn is_healthy(&mut self) -> bool {
+    pub(super) fn is_healthy(&mut self) -> bool {
         if self.failures >= UNHEALTHY_LIMIT {
             if self.checked.elapsed() <= UNHEALTHY_INTERVAL {
                 return false;
@@ -39,6 +39,9 @@ impl Section {
 
     /// Counts the result of a request. As upstream, only 403 is a failed health check.
     fn count(&mut self, reply: &Reply, is_routed: bool) {
+        if !matches!(reply, Reply::Job(_) | Reply::NoJob(_)) {
+            self.refused = Some(Instant::now());
+        }
         if matches!(reply, Reply::Forbidden) {
             self.failures += 1;
             self.health_failures += 1;

@@ -21,6 +21,9 @@ use tokio::time::Instant;
 
 pub(super) use setup::{Kind, Setup, runner_id};
 
+/// The next request, and the next probe.
+const SEEN_AFTER: Duration = Duration::from_secs(20);
+
 /// The phase of a runner process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -85,6 +88,8 @@ pub(super) struct Section {
     rejected: u64,
     unanswered: u64,
     other: u64,
+    /// When a request had no good reply, last.
+    refused: Option<Instant>,
     /// Failed health checks in a row, the time of the last good one, and all of them.
     failures: u64,
     checked: Instant,
@@ -114,6 +119,7 @@ impl Runner {
             rejected: 0,
             unanswered: 0,
             other: 0,
+            refused: None,
             failures: 0,
             checked: started,
             health_failures: 0,
@@ -142,6 +148,25 @@ impl Runner {
     fn has_free_worker(&self) -> bool {
         let requests: usize = self.sections.iter().map(|section| section.requests.len()).sum();
         requests + self.jobs.len() < self.setup.concurrent
+    }
+
+    /// Its workers without a job; `None` if it does not take jobs.
+    pub(super) fn free_workers(&mut self) -> Option<usize> {
+        let takes_jobs = self.mode == Mode::Working
+            && self.accepted_requests() > 0
+            && self.sections.iter_mut().any(|section| section.is_healthy());
+        takes_jobs.then(|| self.setup.concurrent.saturating_sub(self.jobs.len()))
+    }
+
+    /// Whether it takes jobs with each of its sections, and has done so, and a probe has seen it since. health: "a section has sent no request yet, all slots have jobs, and another
+    /// section polls: the wrapper ignores the section", until a slot is free.
+    pub(super) fn is_healthy(&mut self) -> bool {
+        let started = self.started;
+        let takes_jobs = |section: &mut Section| {
+            let is_refused = section.refused.is_some_and(|at| at.elapsed() < SEEN_AFTER);
+            section.checked > started && section.is_healthy() && !is_refused
+        };
+        self.free_workers().is_some() && self.sections.iter_mut().all(takes_jobs)
     }
 
     /// The job requests of this process that GitLab has accepted.
@@ -178,6 +203,13 @@ impl Runner {
         self.jobs.remove(&job);
         self.reports.remove(&job);
         self.since.remove(&job);
+    }
+
+    /// Since when it has no open request; `None` if one is open.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_open = |section: &Section| !section.requests.is_empty() || section.reporting > 0;
+        let closed = self.sections.iter().map(|section| section.closed).max();
+        closed.filter(|_| !self.sections.iter().any(is_open))
     }
 
     pub(super) fn has_open_request(&self) -> bool {

@@ -26,7 +26,7 @@ pub(in crate::simulation) struct Setup {
     pub(in crate::simulation) concurrent: usize,
     pub(super) sections: usize,
     pub(super) request_concurrency: usize,
-    pub(super) check_interval: Duration,
+    pub(in crate::simulation) check_interval: Duration,
     /// Its limit for the cleanup after SIGTERM.
     pub(in crate::simulation) shutdown_timeout: Duration,
     /// How often it reports the end of a job.

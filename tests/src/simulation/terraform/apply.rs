@@ -25,6 +25,9 @@ use crate::simulation::origin::Origin;
 /// Terraform's default of `-parallelism`.
 const PARALLELISM: usize = 10;
 
+/// drain-start: "after Ctrl-C, a drain ends within 15 s".
+const STOPS_WITHIN: Duration = Duration::from_secs(15);
+
 /// One `terraform apply`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::simulation) struct Apply {
@@ -48,7 +51,8 @@ struct Walk {
     done: BTreeSet<usize>,
     failed: BTreeSet<usize>,
     errors: Errors,
-    stopped: bool,
+    /// When StopProvider was sent.
+    stopped: Option<Instant>,
 }
 
 impl Terraform {
@@ -109,7 +113,7 @@ impl Terraform {
             done: BTreeSet::new(),
             failed: BTreeSet::new(),
             errors: Errors::new(),
-            stopped: false,
+            stopped: None,
         };
         let (errors, is_killed) = self.walk(&process, &origin, config, apply, walk, begin).await;
         if is_killed && matches!(apply.interrupt, Some(Interrupt::KillWithoutState(_))) {
@@ -149,14 +153,14 @@ impl Terraform {
                     walk.errors.push("killed ()".to_owned());
                     return (walk.errors, true);
                 }
-                () = wait_until(stop), if !walk.stopped => {
-                    walk.stopped = true;
+                () = wait_until(stop), if walk.stopped.is_none() => {
+                    walk.stopped = Some(Instant::now());
                     self.world.now().log("terraform", "the user interrupts the apply");
                     process.stop().await;
                 }
             }
         }
-        if walk.stopped && walk.started.len() < walk.nodes.len() && walk.errors.is_empty() {
+        if walk.stopped.is_some() && walk.started.len() < walk.nodes.len() && walk.errors.is_empty() {
             walk.errors.push("interrupted ()".to_owned());
         }
         (walk.errors, false)
@@ -193,6 +197,11 @@ impl Terraform {
                 Kind::Shutdown => self.check_shutdown(origin, config, prior.as_ref(), *since, &result),
                 Kind::Instance | Kind::Health => {}
             }
+        }
+        let took = walk.stopped.map(|at| at.elapsed()).filter(|took| *took > STOPS_WITHIN);
+        if let Some(took) = took.filter(|_| node.kind != Kind::Instance) {
+            let what = format!("a call for {:?} {:?} ends {took:?} after StopProvider", node.kind, node.key);
+            self.world.now().violation("terraform", what);
         }
         let failures = self.store(node, result);
         self.traces(if failures.is_empty() { "complete" } else { "error" }, node);
@@ -254,7 +263,7 @@ impl Walk {
                 self.failed.insert(number);
             }
         }
-        if self.stopped || running >= parallelism {
+        if self.stopped.is_some() || running >= parallelism {
             return None;
         }
         let is_ready = |(number, node): &(usize, &Node)| {

@@ -47,6 +47,7 @@ impl Terraform {
     fn why_destroyed(&self, config: &Config, id: &str) -> Option<&'static str> {
         match (self.allowed.get(id), self.is_named(id), self.drained.contains(id)) {
             (Some(why), ..) => Some(why),
+            _ if self.targeted.contains(id) => Some("`-target` of an instance"),
             (None, true, _) => Some("the user named it"),
             // layouts-that-fail: "an apply that was interrupted between an instance and its drain resource".
             (None, false, false) if self.uses_drains || !config.managers.is_empty() => {

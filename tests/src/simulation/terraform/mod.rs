@@ -102,6 +102,8 @@ pub(super) struct Terraform {
     drained: BTreeSet<String>,
     /// Why an instance may be destroyed while its runner runs: the docs name the reason.
     allowed: BTreeMap<String, &'static str>,
+    /// The instances that the present apply replaces with `-target`.
+    targeted: BTreeSet<String>,
     /// Instances without a drain resource are a mistake, and not the layout.
     pub(super) uses_drains: bool,
     /// The changed configuration of a health check that has not succeeded with it.
@@ -119,6 +121,7 @@ impl Terraform {
             assumed: String::new(),
             drained: BTreeSet::new(),
             allowed: BTreeMap::new(),
+            targeted: BTreeSet::new(),
             uses_drains: true,
             unproved: None,
             next_instance: 0,

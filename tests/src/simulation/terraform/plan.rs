@@ -99,12 +99,13 @@ impl Terraform {
 
     /// What a plan that was not refused must, and must not, have.
     pub(super) fn check_plan(&mut self, config: &Config, planning: &Planning, changes: &[Change]) {
+        self.targeted.clear();
         if let Some(Target::Instance(_)) = planning.target {
             for change in changes.iter().filter(|change| change.action != Action::Create) {
                 let targeted = self.of_kind(Kind::Instance).filter(|object| object.key == change.key);
                 let ids: Vec<_> = targeted.filter_map(super::Object::instance).collect();
                 // layouts-that-fail: "`-target` of an instance".
-                self.allowed.extend(ids.into_iter().map(|id| (id, "`-target` of an instance")));
+                self.targeted.extend(ids);
             }
         }
         let Some(key) = planning.replace.as_ref().or(planning.tainted.as_ref()) else { return };

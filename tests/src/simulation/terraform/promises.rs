@@ -19,6 +19,9 @@ use crate::{
     },
 };
 
+/// The wrapper has seen by then that its unit has started a runner: it reads its state at least so often.
+const SEEN_AFTER: Duration = Duration::from_secs(1);
+
 impl Terraform {
     /// What the process of an apply may do.
     pub(super) fn origin(&self, config: &Config, planning: &Planning, changes: &[Change]) -> Origin {
@@ -164,12 +167,12 @@ impl Terraform {
             host.evidence = Some(Instant::now());
             return;
         };
-        if started < since {
+        let why = host.why_started();
+        if started < since && (why.is_none() || started + SEEN_AFTER < since) {
             world.violation(instance, "its drain has ended, and its runner, which is older, runs");
             return;
         }
         host.evidence = Some(since);
-        let why = host.why_started();
         if let Some(why) = why {
             // It had exited before this.
             world.trace.count(format!("drain ended, and its runner runs: {why}"));
@@ -177,6 +180,11 @@ impl Terraform {
             world
                 .trace
                 .count("limit: its host was not reachable after the receipt, and has started a runner");
+        } else if origin.answered(address).is_some_and(|last| {
+            last < started && world.gitlab.receipt_end(instance).is_none_or(|receipt| receipt <= last)
+        }) {
+            // The call waits for other runner managers.
+            world.trace.count("limit: its host has started a runner after its last status was read");
         } else if !world.excuses.contains_key(instance) {
             world.violation(instance, "its drain has ended, and its runner runs");
         }

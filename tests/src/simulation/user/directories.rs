@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::sleep;
 
 use super::{
-    LAST_COMMANDS, LAST_PAUSE, act, check_finished, managers, name_gone, perform, remove_shared, repair, with,
+    LAST_COMMANDS, LAST_PAUSE, act, check_finished, managers, name_gone, perform, quiet, remove_shared,
+    repair, with,
 };
 use crate::simulation::{
     options::Options,
@@ -121,9 +122,10 @@ impl Directories {
     async fn finish(&mut self) {
         let world = Arc::clone(&self.world);
         let mut ended = Ended::Done;
-        for _ in 0..LAST_COMMANDS {
+        for number in 1..=LAST_COMMANDS {
             ended = self.current.apply(&self.newest(), &Apply::default()).await;
             if ended == Ended::Done && self.destroy_old().await {
+                world.now().trace.count(format!("end of the rollout: command {number}"));
                 break;
             }
             if ended == Ended::Done {
@@ -145,6 +147,12 @@ impl Directories {
         // It fails if somebody has drained a new manager.
         if self.current.apply(&config, &Apply::default()).await == Ended::Done {
             check_finished(&world, &mut self.current, &config).await;
+            self.next_version();
+            let config = self.newest();
+            quiet::roll(&world, &mut self.current, &config).await;
+            if !self.destroy_old().await {
+                world.now().violation("terraform", "the destroy of the old version fails without a fault");
+            }
         }
         self.remove_all().await;
     }

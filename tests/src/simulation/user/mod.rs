@@ -2,25 +2,25 @@
 
 mod directories;
 mod one_root;
+mod quiet;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::{
     host::Host,
     options::Options,
+    runner::Runner,
     scenario::{Layout, Scenario, Step},
     terraform::{Apply, Config, Ended, Planning, Terraform, invoke},
-    world::{Happening, World},
+    world::{Happening, Inner, World},
 };
 
 /// The commands of the end phase, without faults, until each has succeeded. Some fail because of what a fault has left.
 const LAST_COMMANDS: u32 = 6;
 /// The user waits after a failure in the end phase. Longer than every job.
 const LAST_PAUSE: Duration = Duration::from_secs(300);
-/// A rollout without faults takes no longer: the start of the new managers, the longest job, and the receipt.
-const ROLLOUT_LIMIT: Duration = Duration::from_secs(3600);
 /// A user ends an action after this time. Its drain continues.
 const ACTION_LIMIT: Duration = Duration::from_secs(600);
 
@@ -128,28 +128,25 @@ fn remove_shared(world: &Arc<World>, terraform: &mut Terraform, ended: &Ended) {
 /// A plan after a finished apply has no change, unless a runner is not healthy.
 async fn check_finished(world: &Arc<World>, terraform: &mut Terraform, config: &Config) {
     let planned = terraform.plan(config, &Planning::default()).await;
+    let managers: Vec<_> = terraform.output().into_values().map(|it| it.instance).collect();
     let mut now = world.now();
     match planned {
         Ok(changes) if changes.is_empty() => now.trace.count("empty plan after an apply"),
-        Ok(changes) if changes.iter().all(terraform_health) => now.trace.count("drift after an apply"),
+        Ok(changes) if changes.iter().all(terraform_health) && !are_healthy(&mut now, &managers) => {
+            now.trace.count("drift after an apply");
+        }
         other => now.violation("terraform", format!("a plan after a finished apply: {other:?}")),
     }
 }
 
-/// Without a fault, the first apply of a rollout succeeds, and in time.
-async fn roll_without_faults(world: &Arc<World>, terraform: &mut Terraform, config: &Config) {
-    world.now().is_quiet = true;
-    // Also of the runners that would hang at their end.
-    repair(world);
-    let begin = Instant::now();
-    let ended = terraform.apply(config, &Apply::default()).await;
-    let took = begin.elapsed();
-    let mut now = world.now();
-    match ended {
-        Ended::Done if took <= ROLLOUT_LIMIT => now.trace.count("a rollout without faults succeeds at once"),
-        Ended::Done => now.violation("terraform", format!("a rollout without faults takes {took:?}")),
-        ended => now.violation("terraform", format!("a rollout without faults fails: {ended:?}")),
-    }
+/// Whether each of these managers takes jobs, and no drain of its runner was requested.
+fn are_healthy(now: &mut Inner, managers: &[String]) -> bool {
+    managers.iter().all(|instance| {
+        let host = now.hosts.get_mut(instance);
+        host.is_some_and(|host| {
+            !host.promise.accepted && !host.was_restarted() && host.runner.as_mut().is_some_and(Runner::is_healthy)
+        })
+    })
 }
 
 fn terraform_health(change: &super::terraform::Change) -> bool {

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{
-    LAST_COMMANDS, LAST_PAUSE, check_finished, managers, name_gone, perform, repair, roll_without_faults,
-    with,
-};
+use super::{LAST_COMMANDS, LAST_PAUSE, check_finished, managers, name_gone, perform, quiet, repair, with};
 use crate::simulation::{
     options::Options,
     scenario::{Command, Layout, Next, Scenario, Step},
@@ -50,9 +47,10 @@ pub(super) async fn run(world: &Arc<World>, scenario: &Scenario) {
 /// Without faults, the rollout ends, and so does a destroy.
 async fn finish(world: &Arc<World>, terraform: &mut Terraform, files: &mut Files) {
     let mut ended = Ended::Done;
-    for _ in 0..LAST_COMMANDS {
+    for number in 1..=LAST_COMMANDS {
         ended = terraform.apply(&files.config(), &Apply::default()).await;
         if ended == Ended::Done {
+            world.now().trace.count(format!("end of the rollout: command {number}"));
             break;
         }
         name_gone(world, terraform, &ended);
@@ -66,7 +64,7 @@ async fn finish(world: &Arc<World>, terraform: &mut Terraform, files: &mut Files
     }
     check_finished(world, terraform, &files.config()).await;
     files.version += 1;
-    roll_without_faults(world, terraform, &files.config()).await;
+    quiet::roll(world, terraform, &files.config()).await;
     for _ in 0..LAST_COMMANDS {
         ended = terraform.apply(&Config::empty(), &Apply::default()).await;
         if ended == Ended::Done {
