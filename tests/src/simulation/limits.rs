@@ -24,7 +24,7 @@ const RECEIPT: (&str, &str) = ("guides/drain-start.md", "## The receipt");
 const DRAIN: (&str, &str) = ("resources/runner_drain.md", "## Limits");
 const CANNOT: (&str, &str) = ("guides/limits.md", "## What the provider cannot prevent");
 
-const LIMITS: [Limit; 27] = [
+const LIMITS: [Limit; 29] = [
     limit("SIGQUIT after SIGTERM, which the state file did not have", STATE_FILE, (0.1, 2.0)),
     limit("*, which the state file did not have", STATE_FILE, (0.0, 2.0)),
     limit("SIGTERM was saved, and not sent: killed in between", STATE_FILE, (0.0, 1.5)),
@@ -51,8 +51,9 @@ const LIMITS: [Limit; 27] = [
     limit("exit code unknown: the host was rebooted", STATE_FILE, (2.0, 25.0)),
     limit("clean after aborted jobs, which no probe has shown", OUTCOME, (1.0, 12.0)),
     limit("clean after a lost result, which no probe has shown", OUTCOME, (10.0, 90.0)),
-    limit("clean, with a lost job: *", ("guides/drain-start.md", "## Limits"), (0.0, 0.5)),
+    limit("clean, with a lost job: *", ("guides/drain-start.md", "## Limits"), (0.2, 4.0)),
     limit("results_lost after the last attempt has succeeded", OUTCOME, (0.0, 1.0)),
+    limit("results_lost after a list that was read before the drain", OUTCOME, (0.0, 0.5)),
     limit("results_lost, because systemd did not respond at the exit", OUTCOME, (0.0, 1.0)),
     limit(
         "processes of jobs are left: the wrapper was killed in a forceful stop",
@@ -61,6 +62,7 @@ const LIMITS: [Limit; 27] = [
     ),
     limit("its host was not reachable after the receipt, and has started a runner", CANNOT, (0.0, 0.5)),
     limit("its host has started a runner after its last status was read", CANNOT, (0.0, 0.5)),
+    limit("lost job of a project that the token does not show", RECEIPT, (0.5, 12.0)),
     limit("a warning names a job of the instance that has the address of a lost one", RECEIPT, (0.0, 1.5)),
     limit("the receipt is of the instance that has the address of a lost one", RECEIPT, (2.0, 20.0)),
     limit("a job was moved between two pages of the list", RECEIPT, (0.0, 0.5)),

@@ -81,6 +81,18 @@ pub(super) struct GitlabSettings {
     pub(super) has_runner_ids: bool,
     /// It cannot list the jobs of one manager.
     pub(super) is_old_gitlab: bool,
+    pub(super) unkind: Unkind,
+}
+
+/// What few installations have. Percentages are those of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unkind {
+    /// Replies with a job that are lost on their way, as by a proxy: the job is lost without any drain.
+    pub(super) lost_replies: u64,
+    /// Jobs of a project in which the user of the token is less than a Reporter.
+    pub(super) hidden_jobs: u64,
+    /// Requests that GitLab needs up to 30 s for.
+    pub(super) slow_answers: u64,
 }
 
 /// The `gitlab` object of the provider block, and `on_lost_jobs`.
@@ -164,7 +176,7 @@ impl Scenario {
                 _ => Layout::Retiring,
             },
             options: Options::new(random),
-            gitlab: GitlabSettings::new(random),
+            gitlab: GitlabSettings::new(random, &mut Random::new(seed ^ 0x0bad)),
             steps: (0..=random.below(3)).map(|_| Step::new(random)).collect(),
             is_alone: random.percent(40),
             owners: Owners::Both,
@@ -200,7 +212,8 @@ impl Scenario {
 }
 
 impl GitlabSettings {
-    fn new(random: &mut Random) -> Self {
+    fn new(random: &mut Random, rare: &mut Random) -> Self {
+        let unkind = Unkind::new(rare);
         let hold = *random.pick(&[Duration::ZERO, Duration::from_secs(50)]);
         let latency = match random.below(10) {
             0..5 => random.millis(5, 400),
@@ -232,6 +245,18 @@ impl GitlabSettings {
             page: *random.pick(&[1, 2, 100]),
             has_runner_ids: !random.percent(3),
             is_old_gitlab: random.percent(3),
+            unkind,
+        }
+    }
+}
+
+impl Unkind {
+    fn new(random: &mut Random) -> Self {
+        let mut percent = |of: &[u64]| if random.percent(4) { *random.pick(of) } else { 0 };
+        Self {
+            lost_replies: percent(&[3, 10]),
+            hidden_jobs: percent(&[10, 50]),
+            slow_answers: percent(&[5, 20]),
         }
     }
 }

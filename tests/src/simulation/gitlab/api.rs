@@ -105,6 +105,9 @@ impl Api {
     }
 }
 
+/// The provider waits so long for an answer.
+const LIMIT: Duration = Duration::from_secs(15);
+
 /// A longer way is a fault of GitLab.
 const SLOW: Duration = Duration::from_millis(400);
 
@@ -149,7 +152,7 @@ impl SimulatedGitlab for Api {
             let way = self.world.now().api_way();
             if way > SLOW {
                 let subject = self.world.now().gitlab.subject(&url);
-                self.waits(&subject);
+                if way + way < LIMIT { self.waits(&subject) } else { self.fails(&subject) }
             }
             sleep(way).await;
             let (subject, answer) = {
@@ -174,6 +177,9 @@ impl SimulatedGitlab for Api {
 
 impl Inner {
     fn api_way(&mut self) -> Duration {
+        if let Some(answer) = self.slow_answer() {
+            return answer / 2;
+        }
         match self.gitlab.fault() {
             Some(Fault::Slow) => self.random.millis(200, 3_000),
             _ => self.random.millis(5, 400),
@@ -253,7 +259,7 @@ impl Inner {
         let of_runner =
             self.gitlab.jobs.iter().rev().filter(|(_, job)| job.owner.as_ref().is_some_and(is_wanted));
         let only_running = query.get("status") == Some(&"running");
-        let listed = of_runner.filter(|(_, job)| !only_running || job.is_listed());
+        let listed = of_runner.filter(|(_, job)| (!only_running || job.is_listed()) && !job.is_hidden);
         let status = |job: &super::Job| if job.is_listed() { "running" } else { "success" };
         let all: Vec<Json> = listed.map(|(id, job)| shown(*id, status(job))).collect();
         // The administrator of an instance can set a smaller maximum than the one that is wanted.
@@ -327,7 +333,7 @@ impl Inner {
         if self.gitlab.jobs.get(&id).is_none_or(|job| job.fate != Fate::Cancelled) {
             return status_only(403);
         }
-        let next = self.gitlab.add_job();
+        let next = self.gitlab.add_job(false);
         if let Some(job) = self.gitlab.jobs.get_mut(&id) {
             job.fate = Fate::Retried(next);
         }

@@ -52,6 +52,7 @@ impl Gitlab {
 
     pub(in crate::simulation) fn end_fault(&mut self) {
         self.fault = None;
+        (self.settings.unkind.lost_replies, self.settings.unkind.slow_answers) = (0, 0);
         self.hasten_logs();
     }
 }

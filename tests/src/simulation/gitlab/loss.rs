@@ -27,7 +27,10 @@ impl Inner {
             self.violation(host, "SIGQUIT after one read without an open request");
         }
         if let Some(gap) = self.misses_gap(host).filter(|_| is_measured) {
-            self.violation(host, format!("SIGQUIT has waited to the limit, and no request was open for {gap:?}"));
+            self.violation(
+                host,
+                format!("SIGQUIT has waited to the limit, and no request was open for {gap:?}"),
+            );
         }
         if self.waits_for_held(host, requests.iter().map(|request| request.opened).max()) {
             self.violation(host, "SIGQUIT has waited for requests that GitLab holds, to the limit");
@@ -49,12 +52,14 @@ impl Inner {
     /// The jobs of a runner end early.
     pub(in crate::simulation) fn abort_jobs(&mut self, host: &str, pid: u32, why: &'static str) {
         let Some(runner) = self.runner(host, pid) else { return };
+        let is_reported = why == FORCEFUL && !runner.leaves_jobs();
         let (jobs, requests) = (std::mem::take(&mut runner.jobs), runner.take_requests());
         for id in jobs {
-            let reported = (why == FORCEFUL).then(|| Instant::now() + self.random.millis(5, 2_000));
+            let reported = is_reported.then(|| Instant::now() + self.random.millis(5, 2_000));
             if let Some(job) = self.gitlab.jobs.get_mut(&id) {
                 job.fate = Fate::Aborted(why);
                 job.unlisted = reported;
+                job.log = job.log.filter(|from| *from <= Instant::now());
             }
             self.log(host, format!("job {id} is aborted: {why}"));
             self.trace_job(host, id, "is lost");

@@ -45,6 +45,8 @@ const AGAIN: Duration = Duration::from_secs(3);
 /// A job whose runner sends nothing any more fails after this time.
 const JOB_TIMEOUT: Duration = Duration::from_secs(3600);
 
+const REPLY_LOST: &str = "the reply to its request was lost";
+
 /// The runner reports the end of its jobs before it exits.
 pub(super) const FORCEFUL: &str = "a forceful stop was requested";
 
@@ -82,6 +84,8 @@ pub(super) struct Job {
     is_named: bool,
     /// A call of the provider about it had no good answer in time.
     has_failed_call: bool,
+    /// The user of the token does not see its project.
+    is_hidden: bool,
     /// It was moved between two pages of the last list.
     is_moved: bool,
     /// Whether the process that has cancelled it was killed.
@@ -128,6 +132,8 @@ pub(super) struct Gitlab {
     next_job: u64,
     requests: BTreeMap<u64, Open>,
     pub(super) requests_ever: u64,
+    /// Job requests that GitLab needs long for.
+    slow_requests: BTreeSet<u64>,
     /// The number of the last change, as in `last_update`.
     generation: u64,
     /// When a job was assigned, last.
@@ -155,6 +161,7 @@ impl Gitlab {
             next_job: 0,
             requests: BTreeMap::new(),
             requests_ever: 0,
+            slow_requests: BTreeSet::new(),
             generation: 1,
             assigned: None,
             to_come: settings.jobs,
@@ -177,6 +184,11 @@ impl Gitlab {
     pub(super) fn waits_since(&self) -> Option<Instant> {
         let first = self.jobs.get(self.pending.front()?)?;
         Some(self.assigned.map_or(first.since, |assigned| first.since.max(assigned)))
+    }
+
+    /// Whether GitLab needs long to assign a job to this request.
+    pub(super) fn assigns_late(&self, request: u64) -> bool {
+        self.settings.assigns_late || self.slow_requests.contains(&request)
     }
 
     pub(super) fn next_request(&mut self) -> u64 {
@@ -221,7 +233,7 @@ impl Gitlab {
         self.contacts.insert((sender.host.clone(), sender.section), Instant::now());
     }
 
-    fn add_job(&mut self) -> u64 {
+    fn add_job(&mut self, is_hidden: bool) -> u64 {
         self.next_job += 1;
         let job = Job {
             fate: Fate::Pending,
@@ -232,6 +244,7 @@ impl Gitlab {
             unlisted: None,
             is_named: false,
             has_failed_call: false,
+            is_hidden,
             is_moved: false,
             canceller: None,
         };
@@ -265,7 +278,9 @@ impl Inner {
     }
 
     pub(super) fn submit_job(&mut self) -> u64 {
-        let job = self.gitlab.add_job();
+        let hidden = self.gitlab.settings.unkind.hidden_jobs;
+        let is_hidden = hidden > 0 && self.random.percent(hidden);
+        let job = self.gitlab.add_job(is_hidden);
         self.wake_requests();
         job
     }
@@ -283,8 +298,21 @@ impl Inner {
         let sent = Instant::now();
         let open = Open { sender, sent, last_update, is_held: false, reply: None, cancelled: None };
         self.gitlab.requests.insert(number, open);
-        let way = self.way();
+        let way = match self.slow_answer() {
+            Some(way) => {
+                self.gitlab.slow_requests.insert(number);
+                way
+            }
+            None => self.way(),
+        };
         self.later("", way, Happening::RequestArrives { request: number });
+    }
+
+    /// What GitLab needs for a request, if it is slow for this one.
+    fn slow_answer(&mut self) -> Option<Duration> {
+        let slow = self.gitlab.settings.unkind.slow_answers;
+        let is_slow = slow > 0 && self.random.percent(slow);
+        is_slow.then(|| self.random.millis(2_000, 30_000))
     }
 
     /// The time of one direction, with what GitLab needs.
@@ -364,8 +392,21 @@ impl Inner {
                 self.trace.count("job assigned to a cancelled request");
                 self.job_lost(id, fate);
             }
+            None if self.loses_reply() => {
+                if let Some(job) = self.gitlab.jobs.get_mut(&id) {
+                    job.fate = Fate::Lost(REPLY_LOST);
+                }
+                self.log("gitlab", format!("job {id} is lost: {REPLY_LOST}"));
+                self.trace.count("job lost without a drain");
+                self.reply_now(number, Reply::Nothing);
+            }
             None => self.reply_now(number, Reply::Job(id)),
         }
+    }
+
+    fn loses_reply(&mut self) -> bool {
+        let lost = self.gitlab.settings.unkind.lost_replies;
+        lost > 0 && self.random.percent(lost)
     }
 
     fn reply_now(&mut self, number: u64, reply: Reply) {

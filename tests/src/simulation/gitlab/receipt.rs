@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration
 use grit_proto::tfplugin6 as pb;
 use tokio::time::Instant;
 
-use super::{AFTER_READ, Fate, Gitlab, JOB_TIMEOUT, URL, answers::Answers};
+use super::{AFTER_READ, Fate, Gitlab, JOB_TIMEOUT, LATE, URL, answers::Answers};
 use crate::simulation::{origin::Origin, scenario::Receipt, world::Inner};
 
 /// drain-start: "GitLab has listed the job for 10 s without a failed request in between, and the job has no log".
@@ -211,7 +211,7 @@ impl Inner {
         // A job that is listed now was listed in all the time since then.
         let missing = self.gitlab.jobs.iter().filter(|(id, job)| {
             let is_its = job.owner.as_ref().is_some_and(|owner| owner.host == instance);
-            is_its && job.is_listed() && job.since <= list.begin && !list.jobs.contains(id)
+            is_its && job.is_listed() && !job.is_hidden && job.since <= list.begin && !list.jobs.contains(id)
         });
         let missing: Vec<_> = missing.map(|(id, job)| (*id, job.fate)).collect();
         let has_pages = list.has_pages;
@@ -296,13 +296,13 @@ impl Inner {
             Some((
                 *id,
                 job.fate,
-                (job.is_named, job.is_moved),
+                (job.is_named, job.is_hidden, job.is_moved),
                 (job.since, job.requested),
                 job.owner.clone()?,
             ))
         };
         let jobs: Vec<_> = self.gitlab.jobs.iter().filter_map(of_owner).collect();
-        for (id, fate, (is_named, is_moved), (since, requested), owner) in jobs {
+        for (id, fate, (is_named, is_hidden, is_moved), (since, requested), owner) in jobs {
             let host = owner.host.as_str();
             let asked = self.gitlab.asked.get(&(owner.host.clone(), owner.section)).copied();
             match fate {
@@ -310,12 +310,17 @@ impl Inner {
                     self.violation(host, format!("job {id} has lost its runner in the model"));
                 }
                 Fate::Lost(_) if !is_named && is_moved => {}
+                Fate::Lost(_) if !is_named && is_hidden => {
+                    self.trace.count("limit: lost job of a project that the token does not show");
+                }
                 Fate::Lost(_) if !is_named && asked.is_some_and(|asked| since + JOB_TIMEOUT <= asked) => {
                     self.trace.count("lost job that GitLab has failed before the drain ended");
                 }
                 // drain-start, "The receipt": such a drain ends with the first empty list.
                 Fate::Lost(cause)
-                    if !is_named && cause == AFTER_READ && asked.is_some_and(|asked| asked < since) =>
+                    if !is_named
+                        && [AFTER_READ, LATE].contains(&cause)
+                        && asked.is_some_and(|asked| asked < since) =>
                 {
                     self.trace.count("limit: a job was assigned after the receipt of a clean drain");
                 }

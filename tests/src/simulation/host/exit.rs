@@ -98,6 +98,9 @@ impl Inner {
             (StopOutcome::ResultsLost, None) if facts.reported_late => {
                 self.trace.count("limit: results_lost after the last attempt has succeeded");
             }
+            (StopOutcome::ResultsLost, None) if ended.at < first_probe => {
+                self.trace.count("limit: results_lost after a list that was read before the drain");
+            }
             (StopOutcome::ResultsLost, None) if ended.at.elapsed() > SHOWN_WITHIN => {
                 self.trace.count("limit: results_lost, because systemd did not respond at the exit");
             }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     super::{
-        gitlab::DISTURBED,
+        gitlab::{DISTURBED, FORCEFUL},
         runner::{Mode, Runner},
         world::{Happening, Inner},
     },
@@ -231,11 +231,12 @@ impl Inner {
     }
 
     pub(super) fn jobs_abort(&mut self, instance: &str, pid: u32, why: &'static str) {
-        let has_jobs = self.runner(instance, pid).is_some_and(|runner| !runner.jobs.is_empty());
+        let Some(runner) = self.runner(instance, pid) else { return };
+        let (has_jobs, live_on) = (!runner.jobs.is_empty(), why == FORCEFUL && runner.leaves_jobs());
         if let Some(facts) = self.facts(instance, pid) {
             facts.has_aborted_jobs |= has_jobs;
         }
-        let leaves = has_jobs && self.random.percent(20);
+        let leaves = has_jobs && (self.random.percent(20) || live_on);
         if let Some(host) = self.hosts.get_mut(instance) {
             // A job of the shell executor is a process group of its own, and may ignore SIGTERM.
             host.leftovers |= leaves;

@@ -18,6 +18,8 @@ pub(in crate::simulation) struct Promise {
     starts: u32,
     /// A drain of a client was accepted, and was neither cancelled nor followed by a start.
     pub(in crate::simulation) accepted: bool,
+    /// No client has an answer: the next wrapper has found the closed unit, without a state file.
+    pub(super) is_found: bool,
     /// The wrapper exits after its runner.
     pub(super) leaving: bool,
     /// Some stop was requested: the runner may get SIGQUIT.
@@ -70,6 +72,7 @@ impl Promise {
                 self.deadline = earlier.into_iter().chain(*deadline).min();
                 self.stops = true;
                 self.accepted |= is_of_client;
+                self.is_found &= !is_of_client;
                 self.forced |= is_forceful;
                 self.leaving |= leaves;
             }
@@ -86,13 +89,19 @@ impl Promise {
 
     /// The record of this promise is lost, except that a drain of a client is in force: `Supervision::of_lost_stop`.
     pub(super) fn record_is_lost(&mut self) {
-        *self = Self { starts: self.starts, accepted: true, stops: true, ..Self::default() };
+        *self = Self { starts: self.starts, accepted: true, is_found: true, stops: true, ..Self::default() };
     }
 
     /// The wrapper exits: nothing but a drain of a client goes on.
     pub(super) fn wrapper_leaves(&mut self) {
         let may_continue = self.may_continue;
-        *self = Self { starts: self.starts, accepted: self.accepted, may_continue, ..Self::default() };
+        *self = Self {
+            starts: self.starts,
+            accepted: self.accepted,
+            is_found: self.is_found,
+            may_continue,
+            ..Self::default()
+        };
     }
 
     pub(super) fn allows_terminate(&self) -> bool {

@@ -378,8 +378,8 @@ impl Inner {
             None if is_measured && !was_blind => PREVENTABLE,
             None => "the open requests are unknown",
             Some(1..) => "requests were open until the limit",
+            Some(0) if self.gitlab.assigns_late(request.number) && request.opened.elapsed() >= HELD => LATE,
             Some(0) if began_after && is_recent => AFTER_READ,
-            Some(0) if self.gitlab.settings.assigns_late && request.opened.elapsed() >= HELD => LATE,
             Some(0) => PREVENTABLE,
         }
     }

@@ -121,7 +121,7 @@ impl Inner {
             self.trace_host(instance, &signal.to_string());
         }
         let Some(runner) = self.runner(instance, pid) else { return };
-        let (mode, cleanup) = (runner.mode, runner.cleanup);
+        let (mode, cleanup) = (runner.mode, runner.cleanup_end());
         let Some(facts) = self.facts(instance, pid) else { return };
         let is_lost = facts.last_quit.is_some_and(|sent| now < sent + CHANNEL);
         match (signal, mode) {
@@ -170,7 +170,7 @@ impl Inner {
             (Signal::Terminate, _) => {
                 facts.aborts = true;
                 self.jobs_abort(instance, pid, FORCEFUL);
-                self.ends(instance, pid, cleanup, Exit::Code(0));
+                self.ends(instance, pid, cleanup.0, cleanup.1);
                 if let Some(runner) = self.runner(instance, pid) {
                     runner.mode = Mode::Aborting;
                 }

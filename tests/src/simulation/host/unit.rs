@@ -39,6 +39,8 @@ pub(super) struct Unit {
     pub(super) open_by_fault: Option<Instant>,
     /// It was open by this fault when its conditions were checked for the last time.
     starts_by_fault: bool,
+    /// The start that goes on began before the unit was closed.
+    began_before: bool,
     restart: Restart,
     /// It is being stopped: no restart by itself follows.
     stop: bool,
@@ -95,6 +97,7 @@ impl Unit {
             gate_needs_space: random.percent(50),
             open_by_fault: None,
             starts_by_fault: false,
+            began_before: false,
             restart: *random.pick(&[Always, Always, Always, Always, OnFailure, No]),
             stop: false,
             starts_after: false,
@@ -233,6 +236,7 @@ impl Inner {
     pub(super) fn gate_is_changed(&mut self, instance: &str, closed: bool) {
         if let Some(unit) = self.unit(instance) {
             (unit.is_closed, unit.open_by_fault) = (closed, None);
+            unit.began_before = closed && matches!(unit.phase, Phase::Starting { .. });
         }
     }
 
@@ -339,6 +343,11 @@ impl Inner {
                 host.promise.may_continue = true;
             }
             return;
+        }
+        // The wrapper was killed before it could refuse the drain, and the next one drains the runner.
+        let is_found = self.hosts.get(instance).is_some_and(|host| host.promise.is_found);
+        if is_found && self.unit(instance).is_some_and(|unit| unit.began_before) {
+            return self.trace.count("a start that began before its unit was closed");
         }
         self.violation(instance, format!("runner {pid} is started after an accepted drain"));
     }

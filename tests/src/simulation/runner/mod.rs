@@ -5,8 +5,8 @@
 //! - It gives one section after the other its turn ([`feed`]).
 //! - SIGQUIT cancels its open job requests. A job that GitLab has assigned to one, or still assigns to it, is lost: GitLab shows it as running.
 //! - It lists a job that has ended until GitLab has received its result, and drops the result after some failed attempts.
-//! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup. Each further SIGTERM or SIGQUIT
-//!   ends it at once.
+//! - After SIGQUIT it finishes its jobs, and exits with code 0. SIGTERM aborts them, and it exits after their cleanup, or after `shutdown_timeout`
+//!   with code 1. Each further SIGTERM or SIGQUIT ends it at once.
 
 mod feed;
 mod page;
@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use grit_wrapper::supervise::process::Exit;
 use tokio::time::Instant;
 
 pub(super) use setup::{Kind, Setup, runner_id};
@@ -39,6 +40,9 @@ pub(super) enum Mode {
     /// It exits soon, for another reason.
     Exiting,
 }
+
+/// With a longer cleanup, the process itself hangs.
+pub(super) const HANGS: Duration = Duration::from_secs(300);
 
 /// One runner process.
 #[derive(Clone, Debug)]
@@ -141,6 +145,19 @@ impl Runner {
             section_of: BTreeMap::new(),
             waiting: None,
             routed: 0,
+        }
+    }
+
+    /// Whether its limit for the cleanup after SIGTERM ends before its jobs: they live on, and GitLab shows them as running.
+    pub(super) fn leaves_jobs(&self) -> bool {
+        !self.jobs.is_empty() && (self.setup.shutdown_timeout..HANGS).contains(&self.cleanup)
+    }
+
+    /// When it exits after SIGTERM, and how.
+    pub(super) fn cleanup_end(&self) -> (Duration, Exit) {
+        match self.leaves_jobs() {
+            true => (self.setup.shutdown_timeout, Exit::Code(1)),
+            false => (self.cleanup, Exit::Code(0)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Command, Next, Owners, Receipt, Scenario};
+use super::{Command, Next, Owners, Receipt, Scenario, Unkind};
 use crate::simulation::{options::Options, runner::Kind};
 
 impl Scenario {
@@ -57,6 +57,7 @@ impl Scenario {
         add(&|it| it.gitlab.runner = Kind::Current);
         add(&|it| it.gitlab.receipt = Receipt::None);
         add(&|it| it.gitlab.page = 100);
+        add(&|it| it.gitlab.unkind = Unkind::default());
         add(&|it| it.options = Options::usual());
         add(&|it| it.options.start_drains = true);
         add(&|it| it.options.start_if_stopped = false);

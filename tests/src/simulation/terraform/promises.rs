@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// The wrapper has seen by then that its unit has started a runner: it reads its state at least so often.
-const SEEN_AFTER: Duration = Duration::from_secs(1);
+/// The wrapper has seen by then that its unit has started a runner: it reads its state each 5 s.
+const SEEN_AFTER: Duration = Duration::from_secs(6);
 
 impl Terraform {
     /// What the process of an apply may do.

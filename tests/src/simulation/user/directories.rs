@@ -149,10 +149,16 @@ impl Directories {
             check_finished(&world, &mut self.current, &config).await;
             self.next_version();
             let config = self.newest();
-            quiet::roll(&world, &mut self.current, &config).await;
-            if !self.destroy_old().await {
-                world.now().violation("terraform", "the destroy of the old version fails without a fault");
-            }
+            let rollout = async {
+                let ended = self.current.apply(&config, &Apply::default()).await;
+                if ended == Ended::Done && !self.destroy_old().await {
+                    self.world
+                        .now()
+                        .violation("terraform", "the destroy of the old version fails without a fault");
+                }
+                ended
+            };
+            quiet::roll(&world, &config, rollout).await;
         }
         self.remove_all().await;
     }

@@ -144,7 +144,9 @@ fn are_healthy(now: &mut Inner, managers: &[String]) -> bool {
     managers.iter().all(|instance| {
         let host = now.hosts.get_mut(instance);
         host.is_some_and(|host| {
-            !host.promise.accepted && !host.was_restarted() && host.runner.as_mut().is_some_and(Runner::is_healthy)
+            !host.promise.accepted
+                && !host.was_restarted()
+                && host.runner.as_mut().is_some_and(Runner::is_healthy)
         })
     })
 }

@@ -64,7 +64,8 @@ async fn finish(world: &Arc<World>, terraform: &mut Terraform, files: &mut Files
     }
     check_finished(world, terraform, &files.config()).await;
     files.version += 1;
-    quiet::roll(world, terraform, &files.config()).await;
+    let config = files.config();
+    quiet::roll(world, &config, terraform.apply(&config, &Apply::default())).await;
     for _ in 0..LAST_COMMANDS {
         ended = terraform.apply(&Config::empty(), &Apply::default()).await;
         if ended == Ended::Done {

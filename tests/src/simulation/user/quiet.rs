@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::repair;
 use crate::simulation::{
     options::Level,
-    terraform::{Apply, Config, Ended, Terraform},
+    terraform::{Config, Ended},
     world::{Happening, Inner, World},
 };
 
@@ -20,7 +20,8 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(40);
 /// The jobs of the rollout.
 const JOBS: u32 = 40;
 
-pub(super) async fn roll(world: &Arc<World>, terraform: &mut Terraform, config: &Config) {
+/// `rollout`: the commands of the user, to the end of the old managers.
+pub(super) async fn roll(world: &Arc<World>, config: &Config, rollout: impl Future<Output = Ended>) {
     let managers = {
         let mut now = world.now();
         now.is_quiet = true;
@@ -31,12 +32,11 @@ pub(super) async fn roll(world: &Arc<World>, terraform: &mut Terraform, config: 
     // Also of the runners that would hang at their end.
     repair(world);
     let begin = Instant::now();
-    let apply = Apply::default();
     // runner_health: "`process` and `ready` do not even prove the token".
     let is_proved = !matches!(config.options.level, Level::Process | Level::Ready);
     let ended = tokio::select! {
         biased;
-        ended = terraform.apply(config, &apply) => ended,
+        ended = rollout => ended,
         () = watch(world, managers), if is_proved => unreachable!(),
     };
     let took = begin.elapsed();
