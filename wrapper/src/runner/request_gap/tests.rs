@@ -8,7 +8,6 @@ use super::{
     decision::{AfterSignal, Gap, Report},
     read::Read,
     sections::{Reading, Sections},
-    turns::Turns,
 };
 use crate::{
     runner::{
@@ -30,7 +29,7 @@ fn requests(open: u64, accepted: u64) -> Requests {
 }
 
 /// A read that has taken no time.
-fn at(begin: Instant, millis: u64, metrics: &RunnerMetrics) -> Read<'_> {
+pub(super) fn at(begin: Instant, millis: u64, metrics: &RunnerMetrics) -> Read<'_> {
     let now = begin + Duration::from_millis(millis);
     Read { metrics, began: now, ended: now }
 }
@@ -158,71 +157,13 @@ fn ended_job_router_requests_are_counted() {
     );
 }
 
-fn config(sections: usize, check_interval: u64) -> RunnerConfig {
+pub(super) fn config(sections: usize, check_interval: u64) -> RunnerConfig {
     RunnerConfig {
         concurrent: Some(4),
         check_interval: Duration::from_millis(check_interval),
         sections: vec![Section::default(); sections],
         ..RunnerConfig::default()
     }
-}
-
-#[test]
-fn sigquit_is_not_sent_just_before_a_turn() {
-    let begin = Instant::now();
-    let close = |interval, reads: &[(u64, Option<u64>)]| {
-        let mut turns = Turns::default();
-        let read = |(millis, feeds): &(u64, Option<u64>)| {
-            let metrics = RunnerMetrics { feeds: *feeds, ..RunnerMetrics::default() };
-            let read = at(begin, *millis, &metrics);
-            turns.add(&read, false);
-            turns.is_close(Some(&config(1, interval)), read.ended)
-        };
-        reads.iter().map(read).collect::<Vec<_>>()
-    };
-    let seen = |millis, feeds| (millis, Some(feeds));
-    // The turn is seen at 500 ms.
-    let one = [
-        seen(0, 7),
-        seen(480, 7),
-        seen(500, 8),
-        seen(3_300, 8),
-        seen(3_360, 8),
-        seen(3_510, 9),
-        seen(3_700, 9),
-    ];
-    assert_eq!(close(3_000, &one), [true, true, false, false, true, false, false]);
-    // It does not come, because all workers have jobs or the section is disabled.
-    assert_eq!(close(3_000, &[seen(0, 7), seen(3_000, 7), seen(3_200, 7)]), [true, true, false]);
-    let overdue = [seen(400, 7), seen(500, 8), seen(3_500, 8), seen(3_700, 8), seen(6_500, 8)];
-    assert_eq!(close(3_000, &overdue), [true, false, true, false, true]);
-    // No turn was seen: the long interval has begun at some time before.
-    assert_eq!(close(60_000, &[seen(0, 7), seen(60_120, 7), seen(60_130, 7)]), [true, true, false]);
-    // It was between two probes, in a part of the interval, and so will be the next one.
-    let probes =
-        [seen(0, 7), seen(5_000, 8), seen(9_860, 8), seen(9_870, 8), seen(15_120, 8), seen(15_130, 8)];
-    assert_eq!(close(10_000, &probes), [true, false, false, true, true, false]);
-    // Between two probes with a turn or more, its moment is not known.
-    assert_eq!(close(3_000, &[seen(0, 7), seen(5_000, 8), seen(5_500, 8)]), [true, true, true]);
-    assert_eq!(close(3_000, &[seen(0, 7), seen(2_900, 8), seen(3_000, 8)]), [true, true, true]);
-    assert_eq!(close(300, &[seen(0, 7)]), [false], "the interval is short");
-    assert_eq!(close(3_000, &[(0, None)]), [false], "an older runner");
-}
-
-/// The section waits for a worker from its turn on, and its next turn is one interval after it gets one.
-#[test]
-fn turn_of_a_full_runner_begins_with_its_worker() {
-    let (begin, mut turns) = (Instant::now(), Turns::default());
-    let mut is_close = |millis, is_full| {
-        let metrics = RunnerMetrics { feeds: Some(7), ..RunnerMetrics::default() };
-        let read = at(begin, millis, &metrics);
-        turns.add(&read, is_full);
-        turns.is_close(Some(&config(1, 10_000)), read.ended)
-    };
-    assert!(is_close(0, true));
-    // Its job has ended between the two reads.
-    let found = [(16_000, false), (16_030, false), (26_100, false), (26_140, false)];
-    assert_eq!(found.map(|(millis, is_full)| is_close(millis, is_full)), [true, true, true, false]);
 }
 
 /// The reports of one wait: (beginning and end of each read, its values).
