@@ -93,6 +93,8 @@ pub(super) struct Unkind {
     pub(super) hidden_jobs: u64,
     /// Requests that GitLab needs up to 30 s for.
     pub(super) slow_answers: u64,
+    /// Jobs that need longer than GitLab Runner's default `shutdown_timeout` to abort.
+    pub(super) has_slow_jobs: bool,
 }
 
 /// The `gitlab` object of the provider block, and `on_lost_jobs`.
@@ -257,6 +259,7 @@ impl Unkind {
             lost_replies: percent(&[3, 10]),
             hidden_jobs: percent(&[10, 50]),
             slow_answers: percent(&[5, 20]),
+            has_slow_jobs: random.percent(50),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     fault::Fault,
     host::operator,
     options::Options,
-    scenario::{Owners, Receipt, Scenario},
+    scenario::{Owners, Receipt, Scenario, Unkind},
     simulate,
     terraform::{Apply, Config, Ended, Interrupt, Terraform},
     world::World,
@@ -35,7 +35,7 @@ fn perform(steps: &'static [Step]) -> Outcome {
     scenario.options = Options::usual();
     let gitlab = &mut scenario.gitlab;
     (gitlab.hold, gitlab.jobs, gitlab.job_lasts) = (Duration::ZERO, 0, Some(JOB));
-    gitlab.receipt = Receipt::None;
+    (gitlab.receipt, gitlab.unkind) = (Receipt::None, Unkind::default());
     simulate(&scenario, async |world| {
         let mut directories = BTreeMap::new();
         for step in steps {

@@ -3,7 +3,7 @@ use std::{env, fs, path::Path, process::Command, thread, time::Instant};
 use super::*;
 
 /// The seeds of the suite, in parts that run at the same time. Our own code is not optimized there: a seed takes a quarter of a second.
-const PART: u64 = 40;
+const PART: u64 = 20;
 
 fn assert_no_violation(part: u64) {
     let report = check(first_seed() + part * PART, PART, 1, 1, "");

@@ -170,7 +170,8 @@ impl Inner {
     pub(super) fn fork_runner(&mut self, instance: &str, parent: Option<u32>) -> Option<u32> {
         self.next_pid += 1;
         let pid = self.next_pid;
-        let cleanup = self.random.millis(10, 60_000);
+        let longest = if self.gitlab.settings.unkind.has_slow_jobs { 60_000 } else { 20_000 };
+        let cleanup = self.random.millis(10, longest);
         let hangs = self.random.percent(1) && !self.is_quiet;
         let host = self.hosts.get_mut(instance)?;
         let runner = Runner::new(pid, host.setup.clone(), cleanup, hangs);
