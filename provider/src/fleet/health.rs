@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     failure::{Failure, Requested},
     receipt::NoReceipt,
-    wait::{self, Operation, WaitState},
+    wait::{self, Expired, Operation, WaitState},
 };
 use crate::{
     client::{ClientError, Level, RunnerStatus, Snapshot, Start, Wrapper},
@@ -110,8 +110,8 @@ impl<W: Wrapper> Operation for HealthWait<'_, W> {
         Some(NotHealthy::Missing(self.missing.clone()))
     }
 
-    fn timed_out(&mut self) -> NotHealthy {
-        NotHealthy::Missing(self.missing.clone())
+    fn expired(&mut self, _state: &mut WaitState<'_>) -> Expired<NotHealthy> {
+        Expired::Fails(NotHealthy::Missing(self.missing.clone()))
     }
 
     /// At most until the runner was healthy for `stable_for`, or until a final condition ends the wait.

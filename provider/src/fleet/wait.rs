@@ -11,11 +11,11 @@ use super::{
 };
 use crate::client::{ClientError, Snapshot, Wrapper};
 
-/// The poll interval for a wrapper that does not report changes. It is short at first, because most waits are short, and never longer than
-/// [`POLL_SLOWEST`], so that a change is found after 0.2 s on average. A call over an open tunnel costs both sides less than 1 ms.
-const POLL_FIRST: Duration = Duration::from_millis(100);
-const POLL_SLOWEST: Duration = Duration::from_millis(400);
-/// The poll interval for a wrapper that reports changes. It finds changes that were missed when the stream of changes broke.
+/// The poll interval for upstream's wrapper, which does not report changes. It is short at first, because most waits are short, and never longer than
+/// [`POLL_UPSTREAM_SLOWEST`], so that a change is found after 0.2 s on average. A call over an open tunnel costs both sides less than 1 ms.
+const POLL_UPSTREAM_FIRST: Duration = Duration::from_millis(100);
+const POLL_UPSTREAM_SLOWEST: Duration = Duration::from_millis(400);
+/// The poll interval for grit-wrapper, which reports changes. It finds changes that were missed when the stream of changes broke.
 const POLL_WATCHED: Duration = Duration::from_secs(5);
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
@@ -53,18 +53,13 @@ pub(super) trait Operation: Sized {
         None
     }
 
-    /// Sets a new deadline in `state` instead of failing at the old one, if the operation goes on.
-    fn goes_on(&mut self, _state: &mut WaitState<'_>) -> bool {
-        false
-    }
+    /// The deadline has passed. An operation that goes on has set a later one in `state`.
+    fn expired(&mut self, state: &mut WaitState<'_>) -> Expired<Self::Problem>;
 
     /// What the operation waits for, if that is one of its problems.
     fn unmet(&self) -> Option<Self::Problem> {
         None
     }
-
-    /// The problem of an operation that has not ended at its deadline, and whose wrapper responds.
-    fn timed_out(&mut self) -> Self::Problem;
 
     /// The time until the next step.
     fn pause(&self, state: &WaitState<'_>) -> Duration {
@@ -73,6 +68,13 @@ pub(super) trait Operation: Sized {
 
     /// Logs what the operation waits for.
     fn log_progress(&self, state: &WaitState<'_>);
+}
+
+/// What becomes of an operation at its deadline.
+pub(super) enum Expired<P> {
+    GoesOn,
+    /// If its wrapper responds.
+    Fails(P),
 }
 
 /// The result of the operation after a step, if it has ended.
@@ -137,7 +139,7 @@ impl<'a> WaitState<'a> {
         if self.last.as_ref().is_some_and(|snapshot| snapshot.detail.is_some()) {
             POLL_WATCHED
         } else {
-            (self.start.elapsed() / 20).clamp(POLL_FIRST, POLL_SLOWEST)
+            (self.start.elapsed() / 20).clamp(POLL_UPSTREAM_FIRST, POLL_UPSTREAM_SLOWEST)
         }
     }
 }
@@ -209,11 +211,8 @@ pub(super) async fn run<O: Operation>(
 
 /// The outcome at the deadline. `None`: there is a new deadline.
 fn expired<O: Operation>(operation: &mut O, state: &mut WaitState<'_>) -> Option<Outcome<O>> {
-    if operation.goes_on(state) {
-        return None;
-    }
+    let Expired::Fails(problem) = operation.expired(state) else { return None };
     let Some(error) = state.lost.take() else {
-        let problem = operation.timed_out();
         return Some(Err(state.failure(operation, Reason::Problem(problem))));
     };
     Some(match operation.unreached(state, &error, true) {

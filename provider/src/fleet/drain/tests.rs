@@ -67,14 +67,6 @@ async fn drain_requests_once_and_waits_for_process_exit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_of_stopped_runner_succeeds_without_request() {
-    let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
-    let outcome = drained(&policy(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Before, false));
-    assert_eq!(wrapper.requests(), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn drain_in_progress_is_joined_without_request() {
     let wrapper = Scripted::new(|input| {
         Ok(if input.elapsed.as_secs() < 60 { RunnerStatus::InShutdown } else { RunnerStatus::Stopped })
@@ -223,5 +215,6 @@ mod cancelled;
 mod force;
 mod half_open;
 pub(in crate::fleet) mod joined;
+mod next;
 mod no_wait;
 mod process;

@@ -53,20 +53,6 @@ async fn cancelled_drain_of_another_client_ends_the_wait() {
     assert_eq!(cancelled_id(&drained(&policy(), &wrapper).await.unwrap_err()), "operator");
 }
 
-/// Of an earlier apply: this one requests the drain again. The wrapper then forgets the earlier one.
-#[tokio::test(start_paused = true)]
-async fn drain_that_was_cancelled_before_is_requested() {
-    let wrapper = Scripted::new(|input: ScriptInput| {
-        Ok::<_, ScriptedFault>(match input.graceful.map(|since| since.as_secs()) {
-            None => cancelled("ours"),
-            Some(0..60) => joined::drained_by("ours", RunnerStatus::InShutdown),
-            Some(_) => joined::drained_by("ours", RunnerStatus::Stopped),
-        })
-    });
-    assert_eq!(end(&drained(&policy(), &wrapper).await.unwrap()), (StartedBy::Here, false));
-    assert_eq!(wrapper.requests(), (1, 0));
-}
-
 /// Between two reads of the status.
 #[tokio::test(start_paused = true)]
 async fn drain_of_another_client_after_the_cancel_is_joined() {

@@ -1,5 +1,7 @@
 //! `on_timeout = "force"` and `mode = "forceful"`.
 
+use time::OffsetDateTime;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]

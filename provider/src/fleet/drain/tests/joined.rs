@@ -46,48 +46,14 @@ fn ours() -> DrainPolicy {
 
 #[tokio::test(start_paused = true)]
 async fn drain_of_another_client_is_joined_with_one_request() {
-    let by = |id: &'static str| {
-        Scripted::new(move |input: ScriptInput| {
-            let ended = input.elapsed.as_secs() >= 60;
-            let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
-            Ok::<_, ScriptedFault>(drained_by(id, status))
-        })
-    };
-    let wrapper = by("operator");
-    let outcome = drained(&ours(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Joined, false));
-    assert_eq!(wrapper.requests(), (1, 0));
-
-    // The drain of an interrupted run needs no request.
-    let wrapper = by("ours");
-    let outcome = drained(&ours(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Joined, false));
-    assert_eq!(wrapper.requests(), (0, 0));
-
-    // Unless a CI job repeats it, which may be a job of this runner.
-    let mut in_job = ours();
-    in_job.request.job_url = "https://gitlab.example/-/jobs/17".into();
-    let wrapper = by("ours");
-    let outcome = drained(&in_job, &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Joined, false));
-    assert_eq!(wrapper.requests(), (1, 0));
-
-    // Upstream's wrapper sends a signal for each request.
     let wrapper = Scripted::new(|input: ScriptInput| {
         let ended = input.elapsed.as_secs() >= 60;
-        Ok::<_, ScriptedFault>(if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown })
+        let status = if ended { RunnerStatus::Stopped } else { RunnerStatus::InShutdown };
+        Ok::<_, ScriptedFault>(drained_by("operator", status))
     });
     let outcome = drained(&ours(), &wrapper).await.unwrap();
     assert_eq!(end(&outcome), (StartedBy::Joined, false));
-    assert_eq!(wrapper.requests(), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn recorded_drain_of_stopped_runner_needs_no_request() {
-    let wrapper = Scripted::new(|_| Ok::<_, ScriptedFault>(drained_by("operator", RunnerStatus::Stopped)));
-    let outcome = drained(&ours(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Before, false));
-    assert_eq!(wrapper.requests(), (0, 0));
+    assert_eq!(wrapper.requests(), (1, 0));
 }
 
 /// The next wrapper on the host would start another runner: the runner exited without a request, or for a request of the service manager.

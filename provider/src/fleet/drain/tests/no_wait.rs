@@ -19,36 +19,6 @@ async fn drain_without_wait_ends_when_shutdown_has_begun() {
     assert_eq!(wrapper.requests(), (1, 0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn drain_without_wait_reports_a_runner_that_has_exited() {
-    let wrapper = Scripted::new(|_| Ok(RunnerStatus::Stopped));
-    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
-    assert_eq!(end(&outcome), (StartedBy::Before, false));
-    assert_eq!(wrapper.requests(), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn drain_without_wait_repeats_a_forgotten_request() {
-    // The request is accepted, and lost: the status stays `running`.
-    let wrapper = Scripted::new(|input: ScriptInput| {
-        Ok(match input.elapsed.as_secs() {
-            0..10 => RunnerStatus::Running,
-            _ => RunnerStatus::InShutdown,
-        })
-    });
-    let outcome = drained(&no_wait(), &wrapper).await.unwrap();
-    assert!(matches!(outcome, Drained::InProgress(_)), "{outcome:?}");
-    assert!(wrapper.requests().0 >= 2, "{:?}", wrapper.requests());
-}
-
-#[tokio::test(start_paused = true)]
-async fn drain_without_wait_fails_at_its_timeout() {
-    let policy = DrainPolicy { timeout: Duration::from_secs(60), ..no_wait() };
-    let unknown = Scripted::new(|_| Ok(RunnerStatus::Unknown(0)));
-    let error = drained(&policy, &unknown).await.unwrap_err();
-    assert!(is_timed_out(&error), "{error:?}");
-}
-
 /// Before SIGQUIT the runner still accepts jobs, and the drain can be cancelled.
 #[tokio::test(start_paused = true)]
 async fn drain_without_wait_waits_until_sigquit_is_sent() {
