@@ -357,7 +357,6 @@ impl Inner {
     pub(in crate::simulation) fn why_open(&self, instance: &str, request: Request) -> &'static str {
         let wrapper = self.hosts.get(instance).and_then(|host| host.wrapper.as_ref());
         let Some(wrapper) = wrapper else { return PREVENTABLE };
-        let open = wrapper.supervision.state.stop().and_then(|stop| stop.open_requests);
         let wait = wrapper.reads.wait.as_ref();
         let reported = wait.and_then(|wait| wait.reported);
         let began_after = reported.is_none_or(|(_, seen)| seen < request.number);
@@ -370,17 +369,18 @@ impl Inner {
             return SHORT_LIMIT;
         }
         let is_measured = self.hosts.get(instance).is_some_and(|host| host.setup.is_measured());
+        let is_limit = wait.and_then(|wait| wait.until).is_some_and(|until| until <= Instant::now());
         // The number of a runner that was never read is unknown after some seconds, and of another one at the limit.
-        let blind = wait.filter(|wait| wait.blind_until > wait.begin).map(|wait| wait.begin.elapsed());
-        let is_limit = blind.is_some_and(|blind| Some(blind) >= timeout);
-        let was_blind = is_limit || wait.is_some_and(|wait| wait.seen.is_none()) && blind >= Some(UNREADABLE);
-        match open {
-            None if is_measured && !was_blind => PREVENTABLE,
-            None => "the open requests are unknown",
-            Some(1..) => "requests were open until the limit",
-            Some(0) if self.gitlab.assigns_late(request.number) && request.opened.elapsed() >= HELD => LATE,
-            Some(0) if began_after && is_recent => AFTER_READ,
-            Some(0) => PREVENTABLE,
+        let blind = wait.filter(|wait| wait.blind_until > wait.begin);
+        let was_blind =
+            blind.is_some_and(|wait| is_limit || wait.seen.is_none() && wait.begin.elapsed() >= UNREADABLE);
+        let is_late = self.gitlab.assigns_late(request.number) && request.opened.elapsed() >= HELD;
+        match () {
+            () if !is_measured || was_blind => "the open requests are unknown",
+            () if is_limit => "requests were open until the limit",
+            () if is_late => LATE,
+            () if began_after && is_recent => AFTER_READ,
+            () => PREVENTABLE,
         }
     }
 }
