@@ -144,9 +144,8 @@ impl Gap {
         self.wait.failing_since = None;
         let is_slow = read.lasted() > SLOW.max(2 * self.lasted.unwrap_or_default());
         self.add(child, read, config);
-        // A runner without a free worker begins no request in its next turn, and neither does a section at its limit.
-        let is_full = config.is_some_and(|config| is_full(config, read.metrics));
-        let is_close = !is_full && self.turns.is_close(config, now);
+        let is_at_limit = config.is_some_and(|config| is_at_limit(config, read.metrics));
+        let is_close = !is_at_limit && self.turns.is_close(config, now);
         match self.sections.reading(read) {
             Reading::Unconfirmed => None,
             Reading::Open(0) if is_close || is_slow => None,
@@ -202,12 +201,10 @@ impl AfterSignal {
     }
 }
 
-/// Whether no section can begin a request in its next turn: all slots are in use, or all sections have as many open requests as they may.
-fn is_full(config: &RunnerConfig, metrics: &RunnerMetrics) -> bool {
-    let mut open_sections = metrics.sections.values();
-    let is_at_limit = metrics.sections.len() >= config.sections.len().max(1)
-        && open_sections.all(crate::runner::runner_metrics::Requests::is_at_limit);
-    has_no_free_slot(config, metrics) || is_at_limit
+/// Whether no section can begin a request in its next turn, because all have as many open requests as they may.
+fn is_at_limit(config: &RunnerConfig, metrics: &RunnerMetrics) -> bool {
+    metrics.sections.len() >= config.sections.len().max(1)
+        && metrics.sections.values().all(crate::runner::runner_metrics::Requests::is_at_limit)
 }
 
 /// Whether all slots have a job or a request: a section that has its turn waits for one.

@@ -20,14 +20,14 @@ pub(super) struct Turns {
     /// The last turn was between these moments.
     last: Option<(Instant, Instant)>,
     last_read: Option<Instant>,
-    /// In the last read, a section that had its turn would wait for a worker. Its next turn is one interval after it gets one: the last turn
-    /// was at the latest at the end of the next read.
-    was_full: bool,
+    /// In the last read, no slot was free: a section that has its turn waits for one, and begins no request. Its next turn is one interval after it
+    /// gets one, so that the last turn was at the latest at the end of the next read.
+    is_full: bool,
 }
 
 impl Turns {
     pub(super) fn add(&mut self, read: &Read<'_>, is_full: bool) {
-        let was_full = std::mem::replace(&mut self.was_full, is_full);
+        let was_full = std::mem::replace(&mut self.is_full, is_full);
         let before = self.last_read.replace(read.began);
         let count = read.metrics.feeds;
         if self.since.is_none() || self.count != count {
@@ -47,6 +47,7 @@ impl Turns {
             return false;
         };
         match self.last {
+            _ if self.is_full => false,
             // A disabled section gets no turn, so that the next one may follow after several intervals.
             Some((first, last)) if last - first + 2 * MARGIN < interval => {
                 let phase = now.saturating_duration_since(first).as_nanos() % interval.as_nanos();
@@ -127,7 +128,7 @@ mod tests {
             turns.add(&read, is_full);
             turns.is_close(Some(&config(1, 10_000)), read.ended)
         };
-        assert!(is_close(0, true));
+        assert!(!is_close(0, true), "the section waits");
         // Its job has ended between the two reads.
         let found = [(16_000, false), (16_030, false), (26_100, false), (26_140, false)];
         assert_eq!(found.map(|(millis, is_full)| is_close(millis, is_full)), [true, true, true, false]);
