@@ -126,7 +126,7 @@ impl Contact {
     }
 
     /// Notes what the result of a call shows.
-    pub(super) fn noted<T>(&self, result: Result<T, ClientError>) -> Result<T, ClientError> {
+    pub(crate) fn noted<T>(&self, result: Result<T, ClientError>) -> Result<T, ClientError> {
         if result.as_ref().map_or_else(ClientError::is_of_verified_host, |_| true) {
             self.contacts.change(|seen| {
                 seen.reached.insert(self.host.clone(), Instant::now());

@@ -75,3 +75,43 @@ pub(crate) async fn offer(
 fn can_be_confirmed(failure: &Failure<NotDrained>, policy: &DrainPolicy) -> bool {
     failure.offers_confirmation() && policy.on_unreachable != OnUnreachable::Confirmed
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{
+        client::{ClientError, Contacts},
+        fleet::{drain::tests::policy, test_wrapper::ScriptedFault},
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_host_is_terminated_only_beside_one_that_responds() {
+        let policy = DrainPolicy {
+            on_unreachable: OnUnreachable::AssumeTerminated,
+            timeout: Duration::from_secs(60),
+            ..policy()
+        };
+        let outcome = async |responds: bool| {
+            let contacts = Contacts::default();
+            let [silent, other] = ["a:22", "b:22"].map(|host| contacts.to(&host.parse().unwrap()));
+            if responds {
+                other.noted(Ok(())).unwrap();
+            }
+            let error = ClientError::from(ScriptedFault::Down);
+            let (since, waited) = (Instant::now(), Duration::ZERO);
+            let assumed = Ok(Drained::AssumedTerminated { attempts: 5, since, waited, error });
+            let stop = CancellationToken::new();
+            proved(assumed, &silent, silent.begin(), &policy, "i-1", &stop).await
+        };
+        assert!(matches!(outcome(true).await, Ok(Drained::AssumedTerminated { .. })));
+        let failure = outcome(false).await.unwrap_err();
+        assert!(
+            matches!(failure.reason, Reason::Problem(NotDrained::NetworkUnproved { attempts: 5, .. })),
+            "{failure:?}"
+        );
+    }
+}

@@ -70,6 +70,7 @@ impl Inner {
         let facts = &ended.facts;
         let Some(host) = self.hosts.get(instance) else { return };
         let (has_leftovers, lists_jobs) = (host.leftovers, host.setup.lists_jobs());
+        let has_lost_before = host.promise.has_lost_result;
         let Some(wrapper) = host.wrapper.as_ref().filter(|wrapper| wrapper.number() == number) else {
             return;
         };
@@ -94,6 +95,7 @@ impl Inner {
                 // `docs/wrapper/draining.md`, "Outcome of a drain".
                 self.trace.count("limit: clean after a lost result, which no probe has shown");
             }
+            (StopOutcome::ResultsLost, None) if has_lost_before => {}
             // `docs/wrapper/draining.md`, "Outcome of a drain".
             (StopOutcome::ResultsLost, None) if facts.reported_late => {
                 self.trace.count("limit: results_lost after the last attempt has succeeded");
@@ -109,6 +111,9 @@ impl Inner {
                 self.violation(instance, "results_lost, and the runner has reported the end of each job");
             }
             _ => {}
+        }
+        if let Some(host) = self.hosts.get_mut(instance) {
+            host.promise.has_lost_result |= facts.dropped.is_some();
         }
         if was_forced && has_leftovers && !facts.is_forced_by(number) && facts.parent != Some(number) {
             self.trace.count("limit: processes of jobs are left: the wrapper was killed in a forceful stop");

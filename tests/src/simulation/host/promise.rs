@@ -28,6 +28,8 @@ pub(in crate::simulation) struct Promise {
     pub(super) may_continue: bool,
     /// A forceful stop was requested: the runner may get SIGTERM.
     pub(super) forced: bool,
+    /// A runner of this drain has dropped a result. The drain goes on if another one is started.
+    pub(super) has_lost_result: bool,
     /// When a stop in progress becomes forceful.
     pub(super) deadline: Option<Instant>,
 }
@@ -166,8 +168,8 @@ impl Inner {
         self.forget_callbacks(instance, why != "normal exit");
         let Some(host) = self.hosts.get_mut(instance) else { return };
         let (was_accepted, was_leaving) = (host.promise.accepted, host.promise.leaving);
-        let may_continue = host.promise.may_continue;
-        host.promise = Promise { may_continue, ..Promise::default() };
+        let Promise { may_continue, has_lost_result, .. } = host.promise;
+        host.promise = Promise { may_continue, has_lost_result, ..Promise::default() };
         host.saved_promise = host.promise.clone();
         // A wrapper may have continued it whose predecessor was killed before its answer.
         if was_accepted || may_continue {

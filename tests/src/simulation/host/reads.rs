@@ -123,12 +123,9 @@ impl Wait {
         }
     }
 
-    /// An upgrade of the wrapper does not move the limit of the wait.
-    fn is_before_limit(&self, timeout: Duration) -> bool {
-        match self.part {
-            Part::Waiting(_, limit) => Instant::now() < limit.at,
-            Part::Signalled { .. } => self.begin.elapsed() < timeout,
-        }
+    /// SIGQUIT is sent before the limit of the wait.
+    fn is_before_limit(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
     }
 }
 
@@ -332,7 +329,7 @@ impl Inner {
         let is_gap = wrapper.supervision.state.stop().is_some_and(|stop| stop.open_requests == Some(0));
         // At the limit, SIGQUIT needs no gap.
         let wait = wrapper.reads.wait.as_ref();
-        let wait = wait.filter(|wait| wait.is_before_limit(host.policy.request_gap_timeout));
+        let wait = wait.filter(|wait| wait.is_before_limit());
         let reads = wait.map(|wait| wait.reads);
         match reads {
             Some((first, Some(second))) => is_gap && runner.has_closed_between(first, second),
@@ -346,11 +343,11 @@ impl Inner {
         let Some(wrapper) = &host.wrapper else { return false };
         let stop = wrapper.supervision.state.stop();
         stop.is_some_and(|stop| stop.open_requests.is_none())
-            && wrapper.reads.wait.as_ref().is_some_and(|wait| {
-                wrapper.reads.measured == Some(wait.child)
-                    && matches!(wait.part, Part::Waiting(..))
-                    && wait.is_before_limit(host.policy.request_gap_timeout)
-            })
+            && wrapper
+                .reads
+                .wait
+                .as_ref()
+                .is_some_and(|wait| wrapper.reads.measured == Some(wait.child) && wait.is_before_limit())
     }
 
     /// Why the wrapper sends SIGQUIT while this request is open.
