@@ -74,7 +74,7 @@ async fn each_status_has_its_next_step() {
     let mut in_job = policy.clone();
     in_job.request.job_url = "https://gitlab.example/-/jobs/17".to_owned();
     assert_eq!(due(&in_job, &drained_by("ours", InShutdown), nothing, Duration::ZERO), "Request");
-    let no_wait = DrainPolicy { until: Until::Signal, ..policy.clone() };
+    let no_wait = DrainPolicy { until: Until::Signal, ..policy };
     assert_eq!(due(&no_wait, &drained_by("ours", InShutdown), asked, Duration::ZERO), "Done");
 }
 
