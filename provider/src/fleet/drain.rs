@@ -51,13 +51,12 @@ pub async fn run<W: Wrapper>(
 ) -> Outcome {
     let wait = WaitState::new(manager, policy.start, policy.timeout);
     let state = DrainState::new(policy);
-    let drain = Drain { wrapper, policy, state, aborted: Vec::new(), lines: Lines::new(manager) };
+    let drain = Drain { wrapper, state, aborted: Vec::new(), lines: Lines::new(manager) };
     wait::run(drain, wait, wrapper, &policy.retry, stop).await
 }
 
 struct Drain<'a, W> {
     wrapper: &'a W,
-    policy: &'a DrainPolicy,
     state: DrainState<'a>,
     /// The jobs that were running before the forceful request.
     aborted: Vec<u64>,
@@ -100,7 +99,7 @@ impl<W: Wrapper> Operation for Drain<'_, W> {
     fn unreached(&self, wait: &WaitState<'_>, error: &ClientError, expired: bool) -> Option<Drained> {
         let attempts = self.failures_of_terminated(wait, error);
         let counts = attempts > 0 && !(expired && attempts < wait.failures);
-        let waited = self.policy.start.elapsed();
+        let waited = self.state.policy.start.elapsed();
         let since = wait.absent_since;
         counts.then(|| Drained::AssumedTerminated { attempts, since, waited, error: error.clone() })
     }
@@ -157,7 +156,7 @@ impl<W: Wrapper> Drain<'_, W> {
         }
         state.requested = state.requested.max(Requested::Perhaps);
         state.force_sent |= forceful;
-        let request = DrainRequest { forceful, ..self.policy.request.clone() };
+        let request = DrainRequest { forceful, ..state.policy.request.clone() };
         match self.wrapper.until(wait.deadline).drain(&request).await {
             Ok(snapshot) => {
                 let joined = state.started_by == StartedBy::Joined;
@@ -177,7 +176,7 @@ impl<W: Wrapper> Drain<'_, W> {
     /// Records this drain. A refused request is not an error: the runner has exited.
     async fn record(&mut self, snapshot: Snapshot, wait: &WaitState<'_>) -> Result<Snapshot, ClientError> {
         let manager = wait.manager;
-        match self.wrapper.until(wait.deadline).drain(&self.policy.request).await {
+        match self.wrapper.until(wait.deadline).drain(&self.state.policy.request).await {
             Ok(after) => {
                 tracing::info!(manager, "runner was already stopped; its wrapper recorded the drain");
                 self.state.recorded = true;
@@ -207,8 +206,8 @@ impl<W: Wrapper> Drain<'_, W> {
         }
         Drained::Ended(Box::new(Ended {
             started_by,
-            waited: self.policy.start.elapsed(),
-            forced: self.state.forced && self.state.force_sent,
+            waited: self.state.policy.start.elapsed(),
+            forced: self.state.is_forced() && self.state.force_sent,
             aborted: std::mem::take(&mut self.aborted),
             exit_unseen: self.state.process.exit_unseen,
             snapshot,
@@ -218,7 +217,7 @@ impl<W: Wrapper> Drain<'_, W> {
     /// The number of consecutive failures, with this last one, for which the host can be treated as terminated: only before a shutdown was
     /// requested, and only with a setting of the user.
     fn failures_of_terminated(&self, wait: &WaitState<'_>, error: &ClientError) -> u32 {
-        match self.policy.on_unreachable {
+        match self.state.policy.on_unreachable {
             OnUnreachable::AssumeTerminated if self.state.requested == Requested::No => wait.absences,
             OnUnreachable::Confirmed if self.is_confirmed(error) => wait.failures.max(1),
             OnUnreachable::Fail | OnUnreachable::AssumeTerminated | OnUnreachable::Confirmed => 0,
@@ -227,7 +226,7 @@ impl<W: Wrapper> Drain<'_, W> {
 
     /// Whether the user's statement that the host is gone counts: nothing was requested, and the host is not seen to be there.
     fn is_confirmed(&self, error: &ClientError) -> bool {
-        self.policy.on_unreachable == OnUnreachable::Confirmed
+        self.state.policy.on_unreachable == OnUnreachable::Confirmed
             && self.state.requested == Requested::No
             && error.confirmation() != Confirmation::Contradicted
     }

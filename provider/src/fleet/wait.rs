@@ -73,7 +73,7 @@ pub(super) trait Operation: Sized {
 /// What becomes of an operation at its deadline.
 pub(super) enum Expired<P> {
     GoesOn,
-    /// If its wrapper responds.
+    /// With this problem. If its wrapper is not reached, the last error counts instead.
     Fails(P),
 }
 

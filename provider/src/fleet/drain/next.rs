@@ -42,11 +42,9 @@ pub(super) enum Next {
 /// What a drain has requested, and what its wrapper has shown.
 #[derive(Debug)]
 pub(super) struct DrainState<'a> {
-    policy: &'a DrainPolicy,
+    pub(super) policy: &'a DrainPolicy,
     /// The mode to request: of the policy, or `Forceful` after the deadline.
     pub(super) want: Mode,
-    /// The deadline has passed, and `want` is `Forceful` since then.
-    pub(super) forced: bool,
     /// The wrapper has received a forceful request, or may have received it.
     pub(super) force_sent: bool,
     /// The time of the last accepted request for `want`.
@@ -68,7 +66,6 @@ impl<'a> DrainState<'a> {
         Self {
             policy,
             want: policy.mode,
-            forced: false,
             force_sent: false,
             asked: None,
             requested: Requested::No,
@@ -102,8 +99,13 @@ impl<'a> DrainState<'a> {
         if !may_force || self.want == Mode::Forceful {
             return Some(NotDrained::TimedOut { forceful: self.want == Mode::Forceful });
         }
-        (self.want, self.forced, self.asked) = (Mode::Forceful, true, None);
+        (self.want, self.asked) = (Mode::Forceful, None);
         None
+    }
+
+    /// The deadline has passed, and a forceful shutdown is requested since then.
+    pub(super) fn is_forced(&self) -> bool {
+        self.want != self.policy.mode
     }
 
     /// The wrapper has accepted a request.
@@ -115,7 +117,7 @@ impl<'a> DrainState<'a> {
     /// Until then, a wrapper that has received the forceful request has killed the runner: `shutdown_timeout` of the runner can be longer than the limit
     /// of this drain. Only the first report has an effect.
     pub(super) fn killed_at(&mut self, snapshot: &Snapshot) -> Option<Instant> {
-        let drain = snapshot.drain().filter(|drain| self.forced && drain.forceful)?;
+        let drain = snapshot.drain().filter(|drain| self.is_forced() && drain.forceful)?;
         let kill_at = drain.deadline?;
         if std::mem::replace(&mut self.has_kill_time, true) {
             return None;
