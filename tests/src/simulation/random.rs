@@ -25,6 +25,11 @@ impl Random {
         self.below(100) < chance
     }
 
+    /// The same. What never happens draws nothing, so that the runs without it stay as they are.
+    pub(super) fn rarely(&mut self, chance: u64) -> bool {
+        chance > 0 && self.percent(chance)
+    }
+
     pub(super) fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below(to - from + 1))
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -57,7 +57,11 @@ impl Api {
     }
 
     pub(in crate::simulation) fn answers(&self) -> Answers {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.locked().clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn received(&self, subject: Subject, answer: &Result<Answer, GitlabError>) {
@@ -67,7 +71,7 @@ impl Api {
                 if let Subject::Jobs(question) = subject
                     && !answer.has_total
                 {
-                    self.answers.lock().unwrap_or_else(PoisonError::into_inner).page(question, answer);
+                    self.locked().page(question, answer);
                 }
             }
             (_, subject) => self.fails(&subject),
@@ -77,10 +81,7 @@ impl Api {
     /// The call waits for its answer for long.
     fn waits(&self, subject: &Subject) {
         match subject {
-            Subject::Jobs(question) => {
-                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-                answers.waits(&question.instance);
-            }
+            Subject::Jobs(question) => self.locked().waits(&question.instance),
             subject => self.fails(subject),
         }
     }
@@ -88,18 +89,13 @@ impl Api {
     /// The call has no good answer.
     fn fails(&self, subject: &Subject) {
         match subject {
-            Subject::Jobs(question) => {
-                let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-                answers.fails(&question.instance);
-            }
+            Subject::Jobs(question) => self.locked().fails(&question.instance),
             Subject::Job(id) => {
                 if let Some(job) = self.world.now().gitlab.jobs.get_mut(id) {
                     job.has_failed_call = true;
                 }
             }
-            Subject::Managers => {
-                self.answers.lock().unwrap_or_else(PoisonError::into_inner).managers_fail();
-            }
+            Subject::Managers => self.locked().managers_fail(),
             Subject::Other => {}
         }
     }

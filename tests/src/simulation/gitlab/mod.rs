@@ -278,8 +278,7 @@ impl Inner {
     }
 
     pub(super) fn submit_job(&mut self) -> u64 {
-        let hidden = self.gitlab.settings.unkind.hidden_jobs;
-        let is_hidden = hidden > 0 && self.random.percent(hidden);
+        let is_hidden = self.random.rarely(self.gitlab.settings.unkind.hidden_jobs);
         let job = self.gitlab.add_job(is_hidden);
         self.wake_requests();
         job
@@ -310,8 +309,7 @@ impl Inner {
 
     /// What GitLab needs for a request, if it is slow for this one.
     fn slow_answer(&mut self) -> Option<Duration> {
-        let slow = self.gitlab.settings.unkind.slow_answers;
-        let is_slow = slow > 0 && self.random.percent(slow);
+        let is_slow = self.random.rarely(self.gitlab.settings.unkind.slow_answers);
         is_slow.then(|| self.random.millis(2_000, 30_000))
     }
 
@@ -392,7 +390,7 @@ impl Inner {
                 self.trace.count("job assigned to a cancelled request");
                 self.job_lost(id, fate);
             }
-            None if self.loses_reply() => {
+            None if self.random.rarely(self.gitlab.settings.unkind.lost_replies) => {
                 if let Some(job) = self.gitlab.jobs.get_mut(&id) {
                     job.fate = Fate::Lost(REPLY_LOST);
                 }
@@ -402,11 +400,6 @@ impl Inner {
             }
             None => self.reply_now(number, Reply::Job(id)),
         }
-    }
-
-    fn loses_reply(&mut self) -> bool {
-        let lost = self.gitlab.settings.unkind.lost_replies;
-        lost > 0 && self.random.percent(lost)
     }
 
     fn reply_now(&mut self, number: u64, reply: Reply) {

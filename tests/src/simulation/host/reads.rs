@@ -33,7 +33,7 @@ const GAUGE: &str = "gitlab_runner_request_concurrency{";
 /// GitLab does not work on a request for so long.
 const HELD: Duration = Duration::from_secs(5);
 
-/// The wrapper finds a gap of this length if it knows when the next turn comes: it needs two reads, and a margin before the turn and after it.
+/// The wrapper finds a gap of this length if its reads have shown when the next turn comes: it needs two reads, and a margin before the turn and after it.
 const GAP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
